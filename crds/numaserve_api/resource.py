@@ -1,0 +1,292 @@
+"""The EncoderDeployment resource: spec as users write it, status as the operator reports it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from numaserve_api.base import Digest, Lenient, Quantity, ShortText, Strict
+from numaserve_api.conditions import Condition
+from numaserve_api.config import ConfigDeploy
+
+DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
+IntOrPercent = int | Annotated[str, StringConstraints(pattern=r"^[0-9]{1,3}%$", max_length=4)]
+LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$", max_length=317)]
+LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", max_length=63)]
+Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=64)]
+Cosine = Annotated[float, Field(ge=-1, le=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Toleration(Strict):
+    """A pod toleration, as in core/v1."""
+
+    key: Annotated[str, StringConstraints(max_length=317)] | None = None
+    operator: Literal["Exists", "Equal"] | None = None
+    value: LabelValue | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    toleration_seconds: Annotated[int, Field(ge=0)] | None = None
+
+
+class TopologySpread(Strict):
+    """How replicas spread over failure domains."""
+
+    topology_key: LabelKey
+    max_skew: Annotated[int, Field(ge=1, le=64)] = 1
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] = "ScheduleAnyway"
+
+
+class Placement(Strict):
+    """Where pods may run and how their cores lie."""
+
+    numa: Literal["single", "any"] = Field(default="single", description="Whether all cores must lie on one NUMA node.")
+    cpus_per_thread: Annotated[int, Field(ge=1, le=8)] | None = Field(
+        default=None, description="Logical CPUs each thread owns; default: threads per core of the nodes it may use."
+    )
+    require_isa: Annotated[list[Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$", max_length=32)]], Field(max_length=16)] | None = None
+    node_selector: Labels | None = None
+    tolerations: Annotated[list[Toleration], Field(max_length=32)] | None = None
+    topology_spread: Annotated[list[TopologySpread], Field(max_length=8)] | None = None
+    priority_class_name: DnsLabel | None = None
+    runtime_class_name: DnsLabel | None = None
+    rdt_class: DnsLabel | None = None
+
+
+class LocalName(Strict):
+    """The name of an object in the resource's own namespace."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+
+
+class SecretKey(Strict):
+    """A key of a Secret in the resource's own namespace."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+    key: ShortText
+
+
+class GatewayRef(Strict):
+    """The Gateway an HTTPRoute attaches to."""
+
+    name: DnsLabel
+    namespace: DnsLabel | None = None
+
+
+class SampleSource(Strict):
+    """A fetched sample set."""
+
+    uri: Annotated[str, StringConstraints(pattern=r"^(pvc|hf|s3|oci|https|file)://[^\s]+$", max_length=1024)]
+    hash: Digest
+
+
+class Samples(Strict):
+    """Where the gate's sample texts come from: exactly one of the three."""
+
+    config_map_ref: LocalName | None = None
+    artifact: Literal[True] | None = None
+    source: SampleSource | None = None
+
+
+class CosineGate(Strict):
+    """Cosine similarity of candidate and baseline vectors of the same text."""
+
+    min: Cosine = Field(default=0.95, description="Smallest cosine over all samples.")
+    p1: Cosine = Field(default=0.98, description="First percentile of the cosines.")
+    mean: Cosine = Field(default=0.99, description="Mean of the cosines.")
+
+
+class DriftGate(Strict):
+    """(1 - cosine) / (1 - median cosine of unrelated samples): comparable across models."""
+
+    max_mean: Annotated[float, Field(ge=0, le=10)] | None = None
+    max_p99: Annotated[float, Field(ge=0, le=10)] | None = None
+
+
+class NeighboursGate(Strict):
+    """Overlap of the k nearest stable documents for candidate and stable queries."""
+
+    min_overlap: Share
+    k: Annotated[int, Field(ge=1, le=1000)] = 10
+
+
+class MinShareGate(Strict):
+    """A share of samples that must agree."""
+
+    min: Share
+
+
+class RanksGate(Strict):
+    """Kendall's tau of candidate and stable rankings."""
+
+    min_tau: Cosine
+
+
+class QualityGate(Strict):
+    """A retrieval or classification metric on labelled samples."""
+
+    metric: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(@[0-9]+)?$", max_length=32)]
+    max_drop: Share
+
+
+class LatencyGate(Strict):
+    """How much slower the candidate's p99 may be, in percent."""
+
+    max_p99_regression_percent: Annotated[float, Field(ge=0, le=10000)]
+
+
+class ErrorRateGate(Strict):
+    """How many answers may be errors while traffic shifts, in percent."""
+
+    max_percent: Annotated[float, Field(ge=0, le=100)]
+
+
+class Gates(Strict):
+    """What a candidate must show before it takes traffic."""
+
+    samples: Samples | None = None
+    against: Literal["stable", "reference"] = "stable"
+    cosine: CosineGate | None = None
+    drift: DriftGate | None = None
+    neighbours: NeighboursGate | None = None
+    label_agreement: MinShareGate | None = None
+    ranks: RanksGate | None = None
+    quality: QualityGate | None = None
+    latency: LatencyGate | None = None
+    error_rate: ErrorRateGate | None = None
+    allow_different_hardware: bool = False
+
+
+class Step(Strict):
+    """One step of a traffic shift after the gates."""
+
+    weight: Annotated[int, Field(ge=1, le=100)]
+    pause_seconds: Annotated[int, Field(ge=0, le=86400)] | None = None
+    manual: Literal[True] | None = None
+
+
+class Rollout(Strict):
+    """How a new revision takes over."""
+
+    strategy: Literal["canary", "sideBySide", "recreate"] = "canary"
+    max_surge: IntOrPercent = 1
+    max_unavailable: IntOrPercent = 0
+    steps: Annotated[list[Step], Field(max_length=20)] | None = None
+    mirror_percent: Annotated[int, Field(ge=0, le=100)] | None = None
+    gates: Gates | None = None
+    auto_rollback: bool = True
+    progress_deadline_seconds: Annotated[int, Field(ge=30, le=86400)] = 900
+    paused: bool = False
+    adopt_image: bool | None = None
+
+
+class Service(Strict):
+    """How the encoder is reached."""
+
+    port: Annotated[int, Field(ge=1, le=65535)] = 8080
+    gateway_ref: GatewayRef | None = None
+    api_key_secret_ref: SecretKey | None = None
+    tls_secret_ref: LocalName | None = None
+    token_ids: Literal["refuse", "model"] | None = None
+
+
+class EncoderDeploymentSpec(Strict):
+    """What a user asks for."""
+
+    replicas: Annotated[int, Field(ge=0, le=1000)] = 1
+    config: ConfigDeploy
+    placement: Placement | None = None
+    memory: Quantity = "4Gi"
+    image: Annotated[str, StringConstraints(pattern=r"^[^\s]+$", min_length=1, max_length=512)] | None = None
+    source_secret_ref: LocalName | None = None
+    pod_labels: Labels | None = None
+    rollout: Rollout | None = None
+    service: Service | None = None
+    termination_grace_period_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
+
+
+class Phase(StrEnum):
+    """Where a rollout stands; a summary of the conditions for people."""
+
+    STARTING = "Starting"
+    GATING = "Gating"
+    SHIFTING = "Shifting"
+    PROMOTING = "Promoting"
+    DRAINING = "Draining"
+    COMPLETE = "Complete"
+    PAUSED = "Paused"
+    ROLLED_BACK = "RolledBack"
+    BLOCKED = "Blocked"
+
+
+class GateValue(Lenient):
+    """One compared number: what was measured, what was asked, and whether it held."""
+
+    name: str
+    value: float | None = None
+    threshold: float | None = None
+    noise_floor: float | None = None
+    passed: bool
+    message: str | None = None
+
+
+class RolloutStatus(Lenient):
+    """The rollout under way, or how the last one ended."""
+
+    phase: Phase
+    step: int | None = None
+    weight: int | None = None
+    measured_weight: float | None = None
+    gates: list[GateValue] | None = None
+    sample_digest: str | None = None
+    sample_count: int | None = None
+    message: str | None = None
+
+
+class PodPlacement(Lenient):
+    """Where one pod runs, as proved in the pod."""
+
+    pod: str
+    node: str
+    revision: str
+    cpuset: str | None = None
+    numa_nodes: list[int] | None = None
+    physical_cores: int | None = None
+    threads: int | None = None
+    pinned: bool = False
+    fingerprint: str | None = None
+
+
+class HistoryEntry(Lenient):
+    """How one revision ended."""
+
+    revision: str
+    outcome: str
+    message: str | None = None
+    at: str | None = None
+
+
+class EncoderDeploymentStatus(Lenient):
+    """What the operator last saw; a view that can be rebuilt from children."""
+
+    observed_generation: int | None = None
+    replicas: int | None = None
+    ready_replicas: int | None = None
+    selector: str | None = None
+    stable_revision: str | None = None
+    candidate_revision: str | None = None
+    last_promoted: str | None = None
+    space: str | None = None
+    space_anchor: str | None = None
+    conditions: list[Condition] | None = None
+    placement: list[PodPlacement] | None = None
+    placement_summary: str | None = None
+    rollout: RolloutStatus | None = None
+    history: list[HistoryEntry] | None = None
+    handled_action: str | None = None
+
+
+def dump(model: Strict) -> dict[str, Any]:
+    """The JSON form of a model as the API server stores it: camelCase keys, set fields only, no nulls."""
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)

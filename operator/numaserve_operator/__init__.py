@@ -1,0 +1,1 @@
+"""The numaserve operator: watch, gather, decide (pure), apply."""

@@ -1,0 +1,1 @@
+"""Pure manifests: what each child of an EncoderDeployment looks like."""

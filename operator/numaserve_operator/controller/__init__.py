@@ -1,0 +1,1 @@
+"""reconcile(key) and the keyed work queue: gather, decide, apply."""

@@ -1,0 +1,1 @@
+"""Probing pods and comparing revisions."""
