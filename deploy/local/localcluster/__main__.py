@@ -1,0 +1,5 @@
+"""Entry point of `python -m localcluster`."""
+
+from localcluster.cli import main
+
+main()

@@ -1,0 +1,189 @@
+"""The whole local cluster: bring it up, take it down, load images, make volumes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localcluster import binaries, cgroups, images, machine, mounts, network, packages, render, volumes
+from localcluster.controlplane import ControlPlane, Endpoints
+from localcluster.kubeconfig import write as write_kubeconfig
+from localcluster.nodes import Node
+from localcluster.paths import Layout
+from localcluster.processes import Processes
+from localcluster.shell import run, succeeds
+
+Step = Callable[[str], AbstractContextManager[object]]
+
+
+def quiet(_title: str) -> AbstractContextManager[object]:
+    """A step that shows nothing."""
+    return nullcontext()
+
+
+@dataclass
+class Cluster:
+    """One named local cluster. `step` wraps each stage, so a terminal can show progress."""
+
+    layout: Layout = field(default_factory=Layout.of)
+    step: Step = quiet
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.layout.kubeconfig
+
+    @property
+    def netns(self) -> Path:
+        return self.layout.netns
+
+    @property
+    def processes(self) -> Processes:
+        group = cgroups.tracking_group(f"{self.layout.cgroup}/{cgroups.SYSTEM}")
+        return Processes(self.layout.pids, self.layout.logs, self.layout.netns, group)
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [Node(spec, self.layout, self.processes) for spec in machine.plan_nodes(machine.usable_cpus())]
+
+    @property
+    def plane(self) -> ControlPlane:
+        return ControlPlane(
+            self.layout.root,
+            Endpoints(network.API_ADDRESS),
+            self.processes,
+            scheduler=True,
+            endpoint_reconciler=True,
+            in_namespace=lambda words: ["nsenter", f"--net={self.netns}", "--", *words],
+        )
+
+    def up(self) -> None:
+        """Bring the cluster up; a healthy one is left as it is, a broken one is replaced."""
+        with self.step("Debian packages (containerd, runc, etcd, CNI, buildah)"):
+            packages.install()
+        with self.step(f"Kubernetes {binaries.KUBERNETES_VERSION} from Go modules"):
+            binaries.kubernetes()
+        if self.healthy():
+            return
+        self.down()
+        with self.step("pause image"):
+            images.pause()
+        with self.step("network namespace"):
+            self._prepare()
+        with self.step("etcd, API server, controller manager, scheduler"):
+            self.plane.start()
+        with self.step("containerd and kubelets: node-a, node-b (pinning), node-c"):
+            self._start_nodes()
+        with self.step("kube-proxy"):
+            self._start_proxy()
+        with self.step("nodes ready"):
+            self._wait_nodes()
+
+    def down(self) -> None:
+        """Remove every process, mount, cgroup, namespace and file of this cluster. Safe to run twice."""
+        for node in self.nodes:
+            self.processes.stop(f"kubelet-{node.spec.name}")
+        for name in self.processes.names():
+            self.processes.stop(name)
+        cgroups.kill_all(self.layout.cgroup)
+        mounts.unmount_below(self.layout.run)
+        mounts.unmount_below(self.layout.root)
+        network.remove(self.layout)
+        cgroups.remove(self.layout.cgroup)
+        for folder in (self.layout.run, self.layout.root):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def healthy(self) -> bool:
+        """Whether every component we started is alive and every node is ready."""
+        expected = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"}
+        expected |= {f"{kind}-{n.spec.name}" for kind in ("containerd", "kubelet") for n in self.nodes}
+        alive = {name for name in self.processes.names() if self.processes.pid(name)}
+        return expected <= alive and self._nodes_ready()
+
+    def _prepare(self) -> None:
+        for folder in (self.layout.root, self.layout.run, self.layout.volumes):
+            folder.mkdir(parents=True, exist_ok=True)
+        cgroups.create(f"{self.layout.cgroup}/{cgroups.SYSTEM}")
+        network.create(self.layout, [n.spec for n in self.nodes])
+
+    def _start_nodes(self) -> None:
+        for node in self.nodes:
+            node.start_containerd()
+            node.load(images.archive_of(render.PAUSE_IMAGE))
+            node.start_kubelet(self.plane.endpoints.server, self.plane.authority)
+
+    def _start_proxy(self) -> None:
+        authority = self.plane.authority
+        pair = authority.issue("kube-proxy", "system:kube-proxy")
+        client = write_kubeconfig(self.layout.root / "kube-proxy.kubeconfig", self.plane.endpoints.server, authority, pair)
+        config = self.layout.root / "kube-proxy.yaml"
+        node = self.nodes[-1].spec
+        config.write_text(render.kube_proxy(str(client), node.address, node.name))
+        self.processes.start("kube-proxy", [binaries.kubernetes() / "kube-proxy", f"--config={config}"])
+
+    def _wait_nodes(self) -> None:
+        last = f"kubelet-{self.nodes[-1].spec.name}"
+        self.processes.wait_for(last, self._nodes_ready, 90, "three ready nodes")
+
+    def _nodes_ready(self) -> bool:
+        try:
+            listed = json.loads(self.kubectl("get", "nodes", "-o", "json", "--request-timeout=5s"))
+        except Exception:  # noqa: BLE001 -- not up is not ready
+            return False
+        ready = [
+            node["metadata"]["name"]
+            for node in listed["items"]
+            if any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", []))
+        ]
+        return len(ready) == len(self.nodes)
+
+    # What people and tests do with a running cluster.
+
+    def enter(self, command: Sequence[str | Path]) -> list[str]:
+        """The words that run a command inside the cluster's network namespace."""
+        return ["nsenter", f"--net={self.netns}", "--", *(str(word) for word in command)]
+
+    def environment(self) -> dict[str, str]:
+        """Environment with kubectl and helm on PATH and KUBECONFIG set."""
+        folders = [str(binaries.kubernetes()), str(binaries.helm().parent)]
+        path = ":".join([*folders, os.environ.get("PATH", "")])
+        return {**os.environ, "PATH": path, "KUBECONFIG": str(self.kubeconfig)}
+
+    def kubectl(self, *words: str, stdin: str | None = None, timeout: float = 120) -> str:
+        """Run kubectl as administrator and return its output."""
+        kubectl = binaries.kubernetes() / "kubectl"
+        return run(self.enter([kubectl, f"--kubeconfig={self.kubeconfig}", *words]), stdin=stdin, timeout=timeout)
+
+    def execute(self, command: Sequence[str]) -> int:
+        """Run a command in the namespace with the terminal attached; its exit code."""
+        return subprocess.run(self.enter(command), env=self.environment(), check=False).returncode
+
+    def load_images(self, references: Sequence[str]) -> None:
+        """Import images into every node that lacks them."""
+        for ref in references:
+            for node in self.nodes:
+                if not node.has_image(ref):
+                    node.load(images.archive_of(ref))
+
+    def volume(self, name: str, namespace: str, source: Path | None = None) -> None:
+        """A PersistentVolume all nodes can mount, bound to a claim of the same name, optionally filled."""
+        folder = self.layout.volumes / namespace / name
+        folder.mkdir(parents=True, exist_ok=True)
+        if source:
+            shutil.copytree(source, folder, dirs_exist_ok=True)
+        self.kubectl("apply", "-f", "-", stdin=volumes.manifests(name, namespace, folder))
+
+    def status(self) -> Iterator[tuple[str, str]]:
+        """Every component with its process id, or `dead`."""
+        for name in self.processes.names():
+            pid = self.processes.pid(name)
+            yield name, str(pid) if pid else "dead"
+
+    def reachable(self) -> bool:
+        """Whether the API server answers."""
+        return succeeds(self.enter([binaries.kubernetes() / "kubectl", f"--kubeconfig={self.kubeconfig}", "version"]))

@@ -1,0 +1,113 @@
+"""Long-running components: started detached, recorded by id and start time, stopped only when both match."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localcluster.errors import ClusterError
+
+
+def start_time(pid: int) -> int | None:
+    """Clock ticks since boot at which a process started; None when it is gone. Guards against reused ids."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    state_and_rest = stat.rpartition(")")[2].split()
+    return None if state_and_rest[0] == "Z" else int(state_and_rest[19])
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """The recorded processes of one cluster or control plane."""
+
+    pids: Path
+    logs: Path
+    netns: Path | None = None
+    cgroup: Path | None = None
+
+    def start(self, name: str, command: Sequence[str | Path], env: Mapping[str, str] | None = None) -> int:
+        """Start a component in the cluster's namespace and cgroup; its output goes to logs/NAME.log."""
+        for folder in (self.pids, self.logs):
+            folder.mkdir(parents=True, exist_ok=True)
+        words = [str(word) for word in command]
+        if self.netns:
+            words = ["nsenter", f"--net={self.netns}", "--", *words]
+        if self.cgroup:
+            words = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(self.cgroup), *words]
+        with (self.logs / f"{name}.log").open("ab") as log:
+            child = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, **(env or {})},
+            )
+        record = {"pid": child.pid, "start": start_time(child.pid), "command": words[-1 - len(command) :][:3]}
+        (self.pids / f"{name}.json").write_text(json.dumps(record))
+        return child.pid
+
+    def pid(self, name: str) -> int | None:
+        """The id of a component that is alive and is the process we started."""
+        try:
+            record = json.loads((self.pids / f"{name}.json").read_text())
+        except (OSError, ValueError):
+            return None
+        alive = start_time(record["pid"])
+        return record["pid"] if alive is not None and alive == record["start"] else None
+
+    def stop(self, name: str, patience: float = 10, sig: int = signal.SIGTERM) -> None:
+        """Stop one component; killed when it does not end in time."""
+        pid = self.pid(name)
+        if pid is not None:
+            os.kill(pid, sig)
+            if not _gone(pid, patience):
+                os.kill(pid, signal.SIGKILL)
+                _gone(pid, 5)
+        (self.pids / f"{name}.json").unlink(missing_ok=True)
+
+    def names(self) -> list[str]:
+        """Recorded components."""
+        return sorted(path.stem for path in self.pids.glob("*.json"))
+
+    def tail(self, name: str, lines: int = 15) -> str:
+        """The last lines of a component's log."""
+        try:
+            return "\n".join((self.logs / f"{name}.log").read_text(errors="replace").splitlines()[-lines:])
+        except OSError:
+            return "(no log)"
+
+    def wait_for(self, name: str, ready: Callable[[], bool], seconds: float, what: str) -> None:
+        """Wait until ready; at once an error with the log's tail when the component dies."""
+        deadline = time.monotonic() + seconds
+        while not ready():
+            if self.pid(name) is None:
+                raise ClusterError(f"{name} ended while starting. The end of its log:\n{self.tail(name)}")
+            if time.monotonic() > deadline:
+                raise ClusterError(f"{name}: {what} not seen within {seconds:.0f} s. The end of its log:\n{self.tail(name)}")
+            time.sleep(0.2)
+
+
+def _gone(pid: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        _reap(pid)
+        if start_time(pid) is None:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _reap(pid: int) -> None:
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return  # started by an earlier command of ours: init reaps it
