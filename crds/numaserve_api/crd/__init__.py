@@ -1,0 +1,1 @@
+"""The CustomResourceDefinition, generated from the pydantic models: structural schema plus CEL rules."""
