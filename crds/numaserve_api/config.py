@@ -70,32 +70,40 @@ Space = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@/:-]
 class ModelConfig(Strict):
     """Which model, and what its answers are."""
 
-    source: Source = Field(description="Where the artifact lies: pvc://CLAIM/PATH, hf://, s3://, oci://, https:// or file://.")
+    source: Source = Field(
+        description="Where the artifact lies: pvc://CLAIM/PATH, hf://, s3://, oci://, https:// or file://."
+    )
     hash: Digest = Field(description="Digest of the artifact's manifest.json; another digest is never served.")
     task: Task = Field(description="What the model answers.")
     output: Output = Field(default=Output.POOLED, description="One vector a text, one a token, or sparse.")
     pooling: Pooling = Field(default=Pooling.AUTO, description="How token vectors become one vector.")
     normalize: bool = Field(default=True, description="Whether vectors have length one.")
-    dimensions: Annotated[list[Annotated[int, Field(ge=1, le=65536)]], Field(min_length=1, max_length=16)] | None = Field(
-        default=None, description="Sizes a caller may ask for; the first is the default."
+    dimensions: Annotated[list[Annotated[int, Field(ge=1, le=65536)]], Field(min_length=1, max_length=16)] | None = (
+        Field(default=None, description="Sizes a caller may ask for; the first is the default.")
     )
-    prompts: Annotated[dict[PromptName, Annotated[str, StringConstraints(max_length=4096)]], Field(max_length=64)] | None = Field(
-        default=None, description="Prompts as shipped with the model; part of its space."
+    prompts: (
+        Annotated[dict[PromptName, Annotated[str, StringConstraints(max_length=4096)]], Field(max_length=64)] | None
+    ) = Field(default=None, description="Prompts as shipped with the model; part of its space.")
+    default_prompt: PromptName | None = Field(
+        default=None, description="Prompt used when a caller names none; `none` for no prompt."
     )
-    default_prompt: PromptName | None = Field(default=None, description="Prompt used when a caller names none; `none` for no prompt.")
     space: Space | None = Field(default=None, description="Name of the embedding space, e.g. minilm-l6@1.")
-    trust_remote_code: bool = Field(default=False, description="Refused unless the operator's policy names a sandbox runtime class.")
+    trust_remote_code: bool = Field(
+        default=False, description="Refused unless the operator's policy names a sandbox runtime class."
+    )
 
 
 class Window(Strict):
     """How long a text may be, in tokens, special tokens included."""
 
     max_tokens: int = Field(ge=1, le=1_048_576, description="Longest sequence, in tokens with special tokens.")
-    buckets: Annotated[list[Annotated[int, Field(ge=1, le=1_048_576)]], Field(min_length=1, max_length=32)] | None = Field(
-        default=None, description="Lengths warmed before the pod is ready: ascending, at most maxTokens."
+    buckets: Annotated[list[Annotated[int, Field(ge=1, le=1_048_576)]], Field(min_length=1, max_length=32)] | None = (
+        Field(default=None, description="Lengths warmed before the pod is ready: ascending, at most maxTokens.")
     )
     overflow: Overflow = Field(default=Overflow.TRUNCATE, description="truncate, reject or slide.")
-    stride: Annotated[int, Field(ge=1, le=1_048_576)] | None = Field(default=None, description="Step of `slide`, in tokens.")
+    stride: Annotated[int, Field(ge=1, le=1_048_576)] | None = Field(
+        default=None, description="Step of `slide`, in tokens."
+    )
     truncate_side: Literal["left", "right"] = Field(default="right", description="Side cut by `truncate`.")
 
     @model_validator(mode="after")
@@ -119,9 +127,12 @@ class Quantization(Strict):
     """How weights are stored and how activations are computed."""
 
     scheme: Scheme = Field(description="none, bf16, int8-weights, int8 or int4-weights.")
-    activations: Literal["f32", "bf16"] = Field(default="f32", description="Execution hint where the scheme leaves a choice.")
+    activations: Literal["f32", "bf16"] = Field(
+        default="f32", description="Execution hint where the scheme leaves a choice."
+    )
     dynamic_group: Annotated[int, Field(ge=0, le=4096)] | None = Field(
-        default=None, description="Dynamic activation quantization group for int8-weights (default 128); 0 switches it off."
+        default=None,
+        description="Dynamic activation quantization group for int8-weights (default 128); 0 switches it off.",
     )
     calibration: Calibration | None = None
 

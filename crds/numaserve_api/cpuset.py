@@ -28,7 +28,9 @@ def parse_cpus(text: str) -> frozenset[int]:
 def _expand(part: str, whole: str) -> Iterable[int]:
     match = _PART.fullmatch(part)
     if not match:
-        raise ValueError(f"{part!r} in the CPU list {whole!r} is neither a CPU nor a range such as 0-3, 0-30:2 or 0-31:1/2")
+        raise ValueError(
+            f"{part!r} in the CPU list {whole!r} is neither a CPU nor a range such as 0-3, 0-30:2 or 0-31:1/2"
+        )
     first, last, used, group = (int(g) if g else None for g in match.groups())
     assert first is not None  # noqa: S101 -- the pattern requires it
     last = first if last is None else last

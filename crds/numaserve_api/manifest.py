@@ -17,7 +17,9 @@ from numaserve_api.config import Output, Pooling, Quantization, Space, Task
 MANIFEST_FILE = "manifest.json"
 CONFIG_FILE = "config_deploy.yaml"
 
-RelativePath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$", max_length=512)]
+RelativePath = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$", max_length=512)
+]
 
 
 class FileEntry(Strict):

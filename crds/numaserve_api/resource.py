@@ -45,7 +45,10 @@ class Placement(Strict):
     cpus_per_thread: Annotated[int, Field(ge=1, le=8)] | None = Field(
         default=None, description="Logical CPUs each thread owns; default: threads per core of the nodes it may use."
     )
-    require_isa: Annotated[list[Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$", max_length=32)]], Field(max_length=16)] | None = None
+    require_isa: (
+        Annotated[list[Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$", max_length=32)]], Field(max_length=16)]
+        | None
+    ) = None
     node_selector: Labels | None = None
     tolerations: Annotated[list[Toleration], Field(max_length=32)] | None = None
     topology_spread: Annotated[list[TopologySpread], Field(max_length=8)] | None = None

@@ -79,7 +79,12 @@ _MODEL, _WINDOW, _QUANT = "spec.config.model", "spec.config.window", "spec.confi
 _PLACE, _ROLL, _GATES, _SERVICE = "spec.placement", "spec.rollout", "spec.rollout.gates", "spec.service"
 
 TABLE: tuple[Unsupported, ...] = (
-    Unsupported(_MODEL, "source", prefix="pvc://", instead="put the artifact on a PersistentVolumeClaim and write pvc://CLAIM/PATH"),
+    Unsupported(
+        _MODEL,
+        "source",
+        prefix="pvc://",
+        instead="put the artifact on a PersistentVolumeClaim and write pvc://CLAIM/PATH",
+    ),
     Unsupported(_MODEL, "task", allowed=("embedding",), instead="deploy an embedding model"),
     Unsupported(_MODEL, "output", allowed=("pooled",), instead="deploy an artifact with one vector a text"),
     Unsupported(_MODEL, "prompts", instead="let callers send the prompt as part of the text"),

@@ -35,7 +35,9 @@ def main(arguments: list[str]) -> int:
             continue
         if "--check" in arguments:
             stale = True
-            sys.stderr.writelines(difflib.unified_diff(old.splitlines(True), text.splitlines(True), str(path), "generated"))
+            sys.stderr.writelines(
+                difflib.unified_diff(old.splitlines(True), text.splitlines(True), str(path), "generated")
+            )
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)

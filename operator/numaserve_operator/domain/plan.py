@@ -31,6 +31,26 @@ class PodTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class RevisionPatch:
+    """A merge patch of one ReplicaSet: what changes on a revision after it was created.
+
+    The pod template of a revision that is not the one asked for must not be rebuilt from today's
+    spec, so replicas, annotations and the serving label are patched and nothing else is touched.
+    """
+
+    name: str
+    uid: str
+    replicas: int | None = None
+    annotations: dict[str, str | None] = field(default_factory=dict)
+    template_serving: bool | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing would be written."""
+        return self.replicas is None and not self.annotations and self.template_serving is None
+
+
+@dataclass(frozen=True, slots=True)
 class Deletion:
     """A child to delete, guarded by its uid."""
 
@@ -79,6 +99,7 @@ class Plan:
     """
 
     apply: tuple[Manifest, ...] = ()
+    revision_patches: tuple[RevisionPatch, ...] = ()
     pod_patches: tuple[PodPatch, ...] = ()
     drains: tuple[PodTarget, ...] = ()
     deletions: tuple[Deletion, ...] = ()

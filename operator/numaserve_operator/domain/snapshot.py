@@ -13,7 +13,7 @@ from typing import Any
 
 from numaserve_api.conditions import Reason
 from numaserve_api.probe import PlacementReport
-from numaserve_api.resource import EncoderDeploymentSpec, GateValue
+from numaserve_api.resource import EncoderDeploymentSpec, GateValue, Phase
 
 
 class Role(StrEnum):
@@ -111,13 +111,18 @@ class RevisionView:
     generation: int = 0
     space: str | None = None
     applied_hash: str | None = None
+    annotations: dict[str, str] = field(default_factory=dict)
+    """Our annotations as read, so that applying a new template keeps them."""
     outcome: str | None = None
     outcome_message: str | None = None
     outcome_at: datetime | None = None
     gates_hash: str | None = None
     gate_result: GateResult | None = None
     promoted_at: datetime | None = None
+    phase: Phase | None = None
+    """Where a candidate stands: Starting, Gating or Shifting. Kept as an annotation."""
     phase_since: datetime | None = None
+    paused_at: datetime | None = None
     replica_failure: str | None = None
     config: dict[str, Any] | None = None
     """Parsed revision.json of the revision's ConfigMap; None when the ConfigMap is gone."""
@@ -174,6 +179,8 @@ class Defaults:
     drain_seconds: float = 10.0
     """Longest wait for a withdrawn pod's requests and connections before it is deleted."""
     threads_per_core: int = 1
+    rest_seconds: float = 20.0
+    """How often a resource at rest is looked at for drift in its pods."""
     history_limit: int = 10
 
 

@@ -1,0 +1,25 @@
+"""Keys under which gate runs are stored, so a result is never used for anything else than it compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from numaserve_api.resource import EncoderDeploymentSpec, Gates
+from numaserve_api.revision import gates_hash as _gates_hash
+from numaserve_api.revision import short_hash
+
+
+def effective_gates(spec: EncoderDeploymentSpec) -> Gates:
+    """The gates of a resource; defaults where it names none."""
+    rollout = spec.rollout
+    return rollout.gates if rollout and rollout.gates else Gates()
+
+
+def gates_hash(spec: EncoderDeploymentSpec) -> str:
+    """Hash of the effective gates: a failed revision is tried again when it changes."""
+    return _gates_hash(effective_gates(spec))
+
+
+def gate_key(candidate: str, stable: str | None, samples: str, gates: str, pod_uids: Iterable[str]) -> str:
+    """Key of one gate run: both revisions, sample digest, gates and the candidate's pods."""
+    return short_hash([candidate, stable or "", samples, gates, sorted(pod_uids)])
