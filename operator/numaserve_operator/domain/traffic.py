@@ -110,8 +110,8 @@ class Router:
     def _size(self, view: RevisionView, target: int) -> None:
         standing = active(view)
         excess = sorted(standing, key=_first_to_go)[: max(len(standing) - target, 0)]
-        kept = sum(1 for pod in excess if self._withdraw(pod))
-        leaving = sum(1 for pod in live(view) if pod.withdrawn_at and self._keep_leaving(pod))
+        kept = len([pod for pod in excess if self._withdraw(pod)])
+        leaving = len([pod for pod in live(view) if pod.withdrawn_at and self._keep_leaving(pod)])
         self.traffic.replicas[view.name] = target + kept + leaving
 
     def _withdraw(self, pod: PodView) -> bool:
