@@ -168,7 +168,7 @@ POD_CHECKS: tuple[PodCheck, ...] = (
 
 def rejected_pods(view: RevisionView) -> list[PodView]:
     """Pods that a kubelet or the scheduler's successor failed before they ever started."""
-    return [p for p in view.pods if p.phase == "Failed" and (p.reason in ADMISSION_REASONS or not p.containers)]
+    return [p for p in view.pods if p.phase == "Failed" and (p.reason in ADMISSION_REASONS or not p.started)]
 
 
 def admission_rejected(view: RevisionView) -> Problem | None:

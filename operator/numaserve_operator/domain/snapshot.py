@@ -85,6 +85,8 @@ class PodView:
     exit_code: int | None = None
     restarts: int = 0
     containers: tuple[str, ...] = ()
+    started: bool = False
+    """Whether any container ever ran: a Failed pod that never started was refused by its kubelet."""
     withdrawn_at: datetime | None = None
     drain_told_at: datetime | None = None
     report: PlacementReport | None = None

@@ -96,15 +96,15 @@ class Router:
     def _stable_target(self, view: RevisionView) -> int:
         moved = count_in_service([self.candidate]) if self.candidate and self.shifting else 0
         wanted = max(self.scale.desired - moved, 0)
-        others = [*self.losers, self.candidate] if self.candidate else self.losers
-        room = self.scale.limit - sum(len(live(v)) for v in others if v)
+        others = (*self.losers, self.candidate)
+        room = self.scale.limit - _alive(others)
         return min(wanted, max(room, len(active(view))))
 
     def _candidate_target(self, view: RevisionView) -> int:
         if not self.shifting:
             return min(self.scale.desired, self.scale.surge if self.stable else self.scale.limit)
-        others = [*self.losers, self.stable] if self.stable else self.losers
-        room = self.scale.limit - sum(len(live(v)) for v in others if v)
+        others = (*self.losers, self.stable)
+        room = self.scale.limit - _alive(others)
         return min(self.scale.desired, max(room, len(active(view))))
 
     def _size(self, view: RevisionView, target: int) -> None:
@@ -167,3 +167,7 @@ class Router:
 
 def _first_to_go(pod: PodView) -> tuple[bool, bool, float]:
     return (pod.available, pod.serving_label, -pod.created.timestamp())
+
+
+def _alive(views: Iterable[RevisionView | None]) -> int:
+    return sum(len(live(view)) for view in views if view)

@@ -162,7 +162,7 @@ class Api:
         query: Mapping[str, str] | None,
         body: Json | None,
         content: str | None,
-        timeout: Any,
+        limit: Any,
     ) -> Any:
         self.requests += 1
         headers = {"Accept": "application/json"} | ({"Content-Type": content} if content else {})
@@ -175,7 +175,7 @@ class Api:
                 body=body,
                 auth_settings=["BearerToken"],
             )
-            return await self._client.call_api(*parameters, _request_timeout=timeout, _preload_content=False)
+            return await self._client.call_api(*parameters, _request_timeout=limit, _preload_content=False)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise Transient(
                 f"{method} {path}: the API server does not answer: {type(error).__name__} {error}"

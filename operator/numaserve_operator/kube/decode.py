@@ -31,7 +31,8 @@ def parse_time(text: str | None) -> datetime | None:
 def parent(raw: Json) -> ParentView:
     """The resource; a spec that does not parse is told, not raised."""
     meta = raw["metadata"]
-    spec, fault, unsupported = None, None, ()
+    spec, fault = None, None
+    unsupported: tuple[str, ...] = ()
     try:
         spec = parse_spec(raw)
     except InvalidDocument as error:
@@ -105,7 +106,7 @@ def pod(raw: Json, endpoints: frozenset[str]) -> PodView:
     """A pod reduced to what decisions use. ``endpoints`` are uids that serve according to EndpointSlices."""
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
-    server = next((c for c in status.get("containerStatuses") or () if c["name"] == names.SERVER_CONTAINER), {})
+    server: Json = next((c for c in status.get("containerStatuses") or () if c["name"] == names.SERVER_CONTAINER), {})
     waiting = (server.get("state") or {}).get("waiting") or {}
     ended = (server.get("state") or {}).get("terminated") or (server.get("lastState") or {}).get("terminated") or {}
     placed = _condition(raw, "PodScheduled")

@@ -17,7 +17,7 @@ from numaserve_operator.domain.snapshot import GateResult, ParentView
 from numaserve_operator.kube.api import Api, Json, path_of
 from numaserve_operator.kube.results import dump_result
 
-KEY_SECRET = "numaserve-probe-key"
+KEY_SECRET = "numaserve-probe-key"  # noqa: S105 -- the name, not the key
 MAX_MESSAGE = 1000
 
 

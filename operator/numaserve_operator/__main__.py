@@ -1,0 +1,47 @@
+"""Entry point of the operator's image: `python3 -m numaserve_operator`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from numaserve_operator.runtime.main import Settings, own_namespace, run
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    serving_image: Annotated[
+        str, typer.Option(envvar="NUMASERVE_SERVING_IMAGE", help="Image of servers that name none.")
+    ],
+    namespace: Annotated[str | None, typer.Option(envvar="NUMASERVE_NAMESPACE", help="Only this namespace.")] = None,
+    workers: Annotated[int, typer.Option(envvar="NUMASERVE_WORKERS", min=1, max=128)] = 8,
+    drain_seconds: Annotated[float, typer.Option(envvar="NUMASERVE_DRAIN_SECONDS", min=0)] = 10.0,
+    threads_per_core: Annotated[int, typer.Option(envvar="NUMASERVE_THREADS_PER_CORE", min=1, max=8)] = 1,
+    metrics_port: Annotated[int, typer.Option(envvar="NUMASERVE_METRICS_PORT")] = 9090,
+    health_port: Annotated[int, typer.Option(envvar="NUMASERVE_HEALTH_PORT")] = 8081,
+    lease: Annotated[bool, typer.Option(help="Wait for the Lease before working.")] = True,
+) -> None:
+    """Run the numaserve operator."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    settings = Settings(
+        serving_image=serving_image,
+        operator_namespace=own_namespace(),
+        namespace=namespace,
+        workers=workers,
+        drain_seconds=drain_seconds,
+        threads_per_core=threads_per_core,
+        metrics_port=metrics_port,
+        health_port=health_port,
+        lease=lease,
+    )
+    sys.exit(run(settings))
+
+
+if __name__ == "__main__":
+    app()
