@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""The numaserve server: one process, one model, the cores it was given."""

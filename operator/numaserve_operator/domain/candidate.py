@@ -54,9 +54,7 @@ REASONS_BY_CONDITION: dict[ConditionType, frozenset[Reason]] = {
 }
 
 
-def find_candidate_problem(
-    snapshot: Snapshot, spec: EncoderDeploymentSpec, cast: Cast, view: RevisionView
-) -> Problem | None:
+def find_candidate_problem(spec: EncoderDeploymentSpec, cast: Cast, view: RevisionView) -> Problem | None:
     """The first thing wrong with the candidate: its pods, its cores, its space, its execution."""
     problem = find_problem(view)
     if problem and problem.fatal:

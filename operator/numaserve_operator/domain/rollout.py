@@ -136,7 +136,7 @@ def _try(snapshot: Snapshot, spec: EncoderDeploymentSpec, cast: Cast, view: Revi
     view = _resume(snapshot, step, view)
     if spec.replicas == 0:
         return step
-    step.problem = judging.find_candidate_problem(snapshot, spec, cast, view)
+    step.problem = judging.find_candidate_problem(spec, cast, view)
     if step.problem and step.problem.fatal:
         return _fail(snapshot, step, view, step.problem)
     step.usable = judging.usable(view)

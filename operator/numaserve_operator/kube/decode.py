@@ -134,9 +134,8 @@ def pod(raw: Json, endpoints: frozenset[str]) -> PodView:
         terminated_message=ended.get("message"),
         exit_code=ended.get("exitCode"),
         restarts=server.get("restartCount", 0),
-        containers=tuple(c["name"] for c in spec.get("containers") or ())
-        if status.get("containerStatuses") or spec
-        else (),
+        containers=tuple(c["name"] for c in spec.get("containers") or ()),
+        started=any("containerID" in c for c in status.get("containerStatuses") or ()),
         withdrawn_at=parse_time(notes.get(names.ANNOTATION_WITHDRAWN_AT)),
         drain_told_at=parse_time(notes.get(names.ANNOTATION_DRAIN_TOLD_AT)),
     )

@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""From texts to vectors: verify the artifact, tokenise, schedule, infer."""

@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Routes, schemas and errors of the two ports."""

@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Readings of cores, memory and limits from /proc, /sys and cgroups; roots are injected."""
