@@ -40,7 +40,18 @@ def _build(folder: Path) -> None:
         f"-X {stamp}.gitTreeState=clean"
     )
     run(
-        ["go", "build", "-tags", "providerless,selinux", "-trimpath", "-ldflags", flags, "-o", folder / "kubernetes.new", "."],
+        [
+            "go",
+            "build",
+            "-tags",
+            "providerless,selinux",
+            "-trimpath",
+            "-ldflags",
+            flags,
+            "-o",
+            folder / "kubernetes.new",
+            ".",
+        ],
         cwd=SOURCES,
         env={**os.environ, "CGO_ENABLED": "0"},
         timeout=3000,

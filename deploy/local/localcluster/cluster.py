@@ -120,7 +120,9 @@ class Cluster:
     def _start_proxy(self) -> None:
         authority = self.plane.authority
         pair = authority.issue("kube-proxy", "system:kube-proxy")
-        client = write_kubeconfig(self.layout.root / "kube-proxy.kubeconfig", self.plane.endpoints.server, authority, pair)
+        client = write_kubeconfig(
+            self.layout.root / "kube-proxy.kubeconfig", self.plane.endpoints.server, authority, pair
+        )
         config = self.layout.root / "kube-proxy.yaml"
         node = self.nodes[-1].spec
         config.write_text(render.kube_proxy(str(client), node.address, node.name))
@@ -133,7 +135,7 @@ class Cluster:
     def _nodes_ready(self) -> bool:
         try:
             listed = json.loads(self.kubectl("get", "nodes", "-o", "json", "--request-timeout=5s"))
-        except Exception:  # noqa: BLE001 -- not up is not ready
+        except Exception:
             return False
         ready = [
             node["metadata"]["name"]

@@ -94,7 +94,9 @@ class ControlPlane:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def start(self) -> None:
@@ -134,7 +136,9 @@ class ControlPlane:
             "apiserver", "kube-apiserver",
             hosts=(e.address, "127.0.0.1", KUBERNETES_SERVICE, "localhost", "kubernetes", "kubernetes.default.svc"),
         )  # fmt: skip
-        kubelet_client = authority.issue("apiserver-kubelet-client", "kube-apiserver-kubelet-client", ("system:masters",))
+        kubelet_client = authority.issue(
+            "apiserver-kubelet-client", "kube-apiserver-kubelet-client", ("system:masters",)
+        )
         accounts = authority.service_account_keys()
         flags = [
             f"--etcd-servers={e.etcd}", f"--bind-address={e.address}", f"--advertise-address={e.address}",
@@ -188,7 +192,9 @@ class ControlPlane:
         context = ssl.create_default_context(cafile=str(self.authority.ca.cert))
         admin = self.authority.issue("admin", "numaserve-admin", ("system:masters",))
         context.load_cert_chain(admin.cert, admin.key)
-        connection = http.client.HTTPSConnection(self.endpoints.address, self.endpoints.api_port, timeout=5, context=context)
+        connection = http.client.HTTPSConnection(
+            self.endpoints.address, self.endpoints.api_port, timeout=5, context=context
+        )
         try:
             connection.request("GET", "/readyz")
             return connection.getresponse().status == 200

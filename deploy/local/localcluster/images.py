@@ -123,7 +123,13 @@ def base() -> None:
             ["debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", "bookworm", root, machine.apt_mirror()],
             timeout=900,
         )
-        for waste in ("var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale"):
+        for waste in (
+            "var/cache/apt/archives",
+            "var/lib/apt/lists",
+            "usr/share/doc",
+            "usr/share/man",
+            "usr/share/locale",
+        ):
             shutil.rmtree(root / waste, ignore_errors=True)
         _from_folder(root, BASE_IMAGE)
 
@@ -143,7 +149,7 @@ def pause() -> Path:
 def _exists(ref: str) -> bool:
     try:
         _buildah("inspect", "--type", "image", ref)
-    except Exception:  # noqa: BLE001 -- buildah answers every lookup failure the same way
+    except Exception:
         return False
     return True
 

@@ -17,7 +17,9 @@ def write(path: Path, server: str, authority: Authority, client: Pair, name: str
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": name,
-        "clusters": [{"name": name, "cluster": {"server": server, "certificate-authority-data": _inline(authority.ca.cert)}}],
+        "clusters": [
+            {"name": name, "cluster": {"server": server, "certificate-authority-data": _inline(authority.ca.cert)}}
+        ],
         "users": [
             {
                 "name": name,

@@ -24,7 +24,9 @@ REQUIRED = {
 
 def missing() -> list[str]:
     """Required packages that are not installed, by the file each brings."""
-    return [name for name, file in REQUIRED.items() if not (os.path.exists(file) or shutil.which(file.rpartition("/")[2]))]  # noqa: PTH110
+    return [
+        name for name, file in REQUIRED.items() if not (os.path.exists(file) or shutil.which(file.rpartition("/")[2]))
+    ]
 
 
 def install() -> list[str]:

@@ -92,7 +92,9 @@ class Processes:
             if self.pid(name) is None:
                 raise ClusterError(f"{name} ended while starting. The end of its log:\n{self.tail(name)}")
             if time.monotonic() > deadline:
-                raise ClusterError(f"{name}: {what} not seen within {seconds:.0f} s. The end of its log:\n{self.tail(name)}")
+                raise ClusterError(
+                    f"{name}: {what} not seen within {seconds:.0f} s. The end of its log:\n{self.tail(name)}"
+                )
             time.sleep(0.2)
 
 
