@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Making and checking model artifacts offline: export, quantise, hash, verify."""
