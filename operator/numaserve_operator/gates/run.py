@@ -163,13 +163,11 @@ class _Run:
         values = compare.gate_values(gate, found, floor)
         text = _told(found, values, against, floor)
         if all(value.passed for value in values):
-            return self.result(Verdict.PASSED, Reason.PASSED, text, values)
-        missed = ", ".join(
-            f"{v.name} {v.value} < {v.threshold:g}" for v in values if not v.passed and v.threshold is not None
-        )
+            return self.result(Verdict.PASSED, Reason.PASSED, text + _bound(found.count), values)
+        missed = ", ".join(v.name for v in values if not v.passed)
         worst = f"; worst is sample {found.worst + 1}"
         hint = _token_hint(tokens, told.tokens)
-        return self.result(Verdict.FAILED, Reason.COSINE_BELOW_THRESHOLD, f"{missed}: {text}{worst}{hint}", values)
+        return self.result(Verdict.FAILED, Reason.COSINE_BELOW_THRESHOLD, f"below the threshold: {missed}. {text}{worst}{hint}", values)
 
     def _refuse(self, pod: PodTarget, finding: Finding, tokens: tuple[str, ...] | None, told: _Inferred) -> GateResult:
         text = f"pod {pod.name}: {finding.message}{_token_hint(tokens, told.tokens)}"
@@ -255,11 +253,12 @@ def _decode(pod: PodTarget, text: str, count: int, dimension: int) -> Vectors:
 def _told(found: CosineStatistics, values: Sequence[GateValue], against: str, floor: CosineStatistics | None) -> str:
     numbers = ", ".join(f"{v.name} {v.value} (≥ {v.threshold:g})" for v in values if v.threshold is not None)
     noise = f", noise floor min {floor.minimum:.6f}" if floor else ""
-    share = 100 * compare.bound_on_bad_share(found.count)
-    return (
-        f"{found.count} samples against {against}: {numbers}{noise}. "
-        f"{found.count} samples without a failure bound the share of bad texts at {share:.2g} % (95 % confidence)"
-    )
+    return f"{found.count} samples against {against}: {numbers}{noise}"
+
+
+def _bound(count: int) -> str:
+    share = 100 * compare.bound_on_bad_share(count)
+    return f". {count} samples without a failure bound the share of bad texts at {share:.2g} % (95 % confidence)"
 
 
 def _token_hint(stable: tuple[str, ...] | None, candidate: tuple[str, ...]) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import ORJSONResponse, Response
+from fastapi.responses import Response
 
 from numaserve_serving.engine.errors import InferenceError, InputError, QueueFull
 
-JSON = "application/json"
 
 
 class ApiError(Exception):
@@ -32,7 +32,7 @@ def answer(
     status: int, message: str, kind: str, param: str | None = None, headers: dict[str, str] | None = None
 ) -> Response:
     """An error response."""
-    return ORJSONResponse(error_body(message, kind, param), status, headers=headers)
+    return json_answer(error_body(message, kind, param), status, headers)
 
 
 async def on_api_error(_: Request, error: Exception) -> Response:

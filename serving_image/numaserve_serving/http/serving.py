@@ -7,12 +7,11 @@ from typing import Any
 
 import orjson
 from fastapi import FastAPI, Response
-from fastapi.responses import ORJSONResponse
 
 from numaserve_api import names
 from numaserve_serving.engine.engine import Embedded, Engine, shorten
 from numaserve_serving.http import metrics
-from numaserve_serving.http.errors import HANDLERS, ApiError
+from numaserve_serving.http.errors import HANDLERS, ApiError, json_answer
 from numaserve_serving.http.middleware import App, ServerMiddleware
 from numaserve_serving.http.schemas import MAX_INPUTS, EmbeddingsRequest, EmbeddingsResponse, ModelCard, ModelList
 from numaserve_serving.http.state import ServerState
@@ -131,14 +130,14 @@ def _health(app: FastAPI, state: ServerState) -> None:
     @app.get("/v2/health/live")
     async def live() -> Response:
         """Whether a restart would not help."""
-        return ORJSONResponse({"live": state.alive}, 200 if state.alive else 503)
+        return json_answer({"live": state.alive}, 200 if state.alive else 503)
 
     @app.get("/v2/health/ready")
     @app.get("/health")
     async def ready() -> Response:
         """Whether requests may come; while starting, the step it is at."""
         body = {"ready": state.ready, "step": "draining" if state.draining else state.step}
-        return ORJSONResponse(body, 200 if state.ready else 503)
+        return json_answer(body, 200 if state.ready else 503)
 
     @app.get("/metrics")
     async def exposition() -> Response:

@@ -1,0 +1,13 @@
+#!/bin/sh
+# Compile the pinned, hashed requirement files from pyproject.toml. No index lines: every machine uses its own.
+set -eu
+cd "$(dirname "$0")/.."
+compile() {
+    out="requirements/$1.txt"; shift
+    env -u PIP_FIND_LINKS -u UV_FIND_LINKS "${UV:-uv}" pip compile pyproject.toml "$@" --quiet --generate-hashes \
+        --no-emit-index-url --no-emit-find-links --no-header --no-annotate --python-version 3.11 --output-file "$out" >/dev/null
+}
+compile operator --extra operator
+compile serving --extra serving
+compile models --extra models
+compile dev --extra operator --extra serving --extra models --extra dev
