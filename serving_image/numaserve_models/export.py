@@ -261,7 +261,7 @@ def _shapes(encoded: Sequence[list[int]], max_tokens: int) -> dict[str, list[lis
     """Batch 1, a padded batch, the shortest, a bucket edge and the maximum."""
     by_length = sorted(encoded, key=len)
     longest = by_length[-1]
-    stretched = [*(longest[:-1] * (max_tokens // max(len(longest) - 1, 1) + 1))[:max_tokens - 1], longest[-1]]
+    stretched = [*(longest[:-1] * (max_tokens // max(len(longest) - 1, 1) + 1))[: max_tokens - 1], longest[-1]]
     return {
         "batch 1": [list(encoded[0])],
         "a padded batch": [by_length[0], by_length[len(by_length) // 2], longest],

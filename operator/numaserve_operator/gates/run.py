@@ -167,7 +167,9 @@ class _Run:
         missed = ", ".join(v.name for v in values if not v.passed)
         worst = f"; worst is sample {found.worst + 1}"
         hint = _token_hint(tokens, told.tokens)
-        return self.result(Verdict.FAILED, Reason.COSINE_BELOW_THRESHOLD, f"below the threshold: {missed}. {text}{worst}{hint}", values)
+        return self.result(
+            Verdict.FAILED, Reason.COSINE_BELOW_THRESHOLD, f"below the threshold: {missed}. {text}{worst}{hint}", values
+        )
 
     def _refuse(self, pod: PodTarget, finding: Finding, tokens: tuple[str, ...] | None, told: _Inferred) -> GateResult:
         text = f"pod {pod.name}: {finding.message}{_token_hint(tokens, told.tokens)}"

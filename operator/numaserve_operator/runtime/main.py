@@ -136,6 +136,10 @@ def registry_of(process: Process) -> kopf.OperatorRegistry:
     """kopf's handlers: start, stop, liveness, and the thin watch of the resources."""
     registry = kopf.OperatorRegistry()
 
+    @kopf.on.login(registry=registry)
+    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
     @kopf.on.startup(registry=registry)
     async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.enabled = False
@@ -164,6 +168,8 @@ def registry_of(process: Process) -> kopf.OperatorRegistry:
 
 def run(settings: Settings) -> int:
     """Run until told to stop; exit code 1 when work ended by itself."""
+    # kopf names itself after the user, which a container's arbitrary uid does not have.
+    os.environ.setdefault("LOGNAME", names.FIELD_MANAGER)
     process = Process(settings)
     namespaces = [settings.namespace] if settings.namespace else []
     stop = threading.Event()

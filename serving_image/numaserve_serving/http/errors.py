@@ -12,7 +12,6 @@ from fastapi.responses import Response
 from numaserve_serving.engine.errors import InferenceError, InputError, QueueFull
 
 
-
 class ApiError(Exception):
     """A refusal with an HTTP status."""
 
@@ -26,6 +25,11 @@ class ApiError(Exception):
 def error_body(message: str, kind: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
     """OpenAI's error object."""
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def json_answer(document: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A JSON response; orjson is several times faster than the framework's default."""
+    return Response(orjson.dumps(document), status, headers, "application/json")
 
 
 def answer(
