@@ -11,3 +11,7 @@ compile operator --extra operator
 compile serving --extra serving
 compile models --extra models
 compile dev --extra operator --extra serving --extra models --extra dev
+for name in bootstrap models-demo; do
+    env -u PIP_FIND_LINKS -u UV_FIND_LINKS "${UV:-uv}" pip compile "requirements/$name.in" --no-deps --quiet --generate-hashes \
+        --no-emit-index-url --no-emit-find-links --no-header --no-annotate --output-file "requirements/$name.txt" >/dev/null
+done

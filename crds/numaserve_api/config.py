@@ -6,6 +6,7 @@ would change every revision hash when a later version adds a field (see docs: re
 
 from __future__ import annotations
 
+import itertools
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -19,7 +20,7 @@ class Task(StrEnum):
 
     EMBEDDING = "embedding"
     CLASSIFICATION = "classification"
-    TOKEN_CLASSIFICATION = "tokenClassification"
+    TOKEN_CLASSIFICATION = "tokenClassification"  # noqa: S105 -- tokens of a text
     RERANK = "rerank"
 
 
@@ -109,7 +110,7 @@ class Window(Strict):
     @model_validator(mode="after")
     def _buckets_ascend_within_window(self) -> Window:
         buckets = self.buckets or []
-        if any(a >= b for a, b in zip(buckets, buckets[1:], strict=False)):
+        if any(a >= b for a, b in itertools.pairwise(buckets)):
             raise ValueError(f"window.buckets must be strictly ascending, not {buckets}")
         if buckets and buckets[-1] > self.max_tokens:
             raise ValueError(f"window.buckets ends at {buckets[-1]}, above window.maxTokens {self.max_tokens}")

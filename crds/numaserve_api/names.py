@@ -69,7 +69,7 @@ ENV_NAME: Final = "NUMASERVE_NAME"
 ENV_NAMESPACE: Final = "NUMASERVE_NAMESPACE"
 ENV_POD: Final = "NUMASERVE_POD"
 ENV_NODE: Final = "NUMASERVE_NODE"
-ENV_PROBE_TOKEN_DIGEST: Final = "NUMASERVE_PROBE_TOKEN_DIGEST"
+ENV_PROBE_TOKEN_DIGEST: Final = "NUMASERVE_PROBE_TOKEN_DIGEST"  # noqa: S105 -- a variable's name
 ENV_CPUS: Final = "NUMASERVE_CPUS"
 """Whole CPUs the container was given, so the server can tell ``cpuset narrower than asked``."""
 ENV_TERMINATION_LOG: Final = "NUMASERVE_TERMINATION_LOG"

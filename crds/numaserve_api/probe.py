@@ -45,7 +45,7 @@ class PlacementReport(Lenient):
     quota_cpus: float | None = None
     throttled_periods: int | None = None
     mems_allowed: str | None = None
-    isa: list[str] = []
+    isa: list[str] = Field(default_factory=list)
     precision: str
     fingerprint: str
     cpu_model: str = ""

@@ -28,7 +28,8 @@ def main(
 ) -> None:
     """Run the numaserve operator."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for noisy in ("httpx", "kopf.objects"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
     settings = Settings(
         serving_image=serving_image,
         operator_namespace=own_namespace(),

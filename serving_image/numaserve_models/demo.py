@@ -1,6 +1,6 @@
 """The artifacts of the demo and the end-to-end tests, from a model that a package ships.
 
-One good model in two schemes, and two bad ones: pooled the wrong way while claiming the same space,
+One good model in three schemes, and two bad ones: pooled the wrong way while claiming the same space,
 and with one byte of its weights changed after its digest was taken.
 """
 
@@ -34,6 +34,7 @@ class Variant:
 VARIANTS = (
     Variant("minilm-fp32", Pooling.MEAN, Scheme.NONE),
     Variant("minilm-int8w", Pooling.MEAN, Scheme.INT8_WEIGHTS),
+    Variant("minilm-bf16", Pooling.MEAN, Scheme.BF16),
     Variant("minilm-cls", Pooling.CLS, Scheme.NONE),
 )
 TAMPERED = "minilm-tampered"
@@ -72,7 +73,7 @@ def build_demo_artifacts(packages: Path, out: Path, progress: Callable[[str], No
             )  # fmt: skip
             export(request)
         hashes[variant.name] = artifact_hash(folder)
-    hashes[TAMPERED] = _tamper(out / "minilm-int8w", out / TAMPERED)
+    hashes[TAMPERED] = _tamper(out / "minilm-bf16", out / TAMPERED)
     return hashes
 
 

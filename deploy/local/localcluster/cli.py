@@ -80,7 +80,7 @@ def load_images() -> None:
     """Build and import the images into every node."""
     references = images.build_all()
     with shown_step("images into the nodes"):
-        cluster().load_images(list(references.values()))
+        cluster().load_images(references)
 
 
 @app.command()

@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,9 @@ class Cluster:
 
     layout: Layout = field(default_factory=Layout.of)
     step: Step = quiet
+    description: str = (
+        "etcd, API server, controllers, two pinning kubelets and an ordinary one, in one network namespace"
+    )
 
     @property
     def kubeconfig(self) -> Path:
@@ -165,12 +169,23 @@ class Cluster:
         """Run a command in the namespace with the terminal attached; its exit code."""
         return subprocess.run(self.enter(command), env=self.environment(), check=False).returncode
 
-    def load_images(self, references: Sequence[str]) -> None:
-        """Import images into every node that lacks them."""
-        for ref in references:
-            for node in self.nodes:
-                if not node.has_image(ref):
-                    node.load(images.archive_of(ref))
+    @property
+    def operator_selector(self) -> Mapping[str, str]:
+        """Labels of the nodes that carry the operator and clients: those that pin nothing."""
+        return {"numaserve.dev/cpu-manager": "none"}
+
+    def load_images(self, references: Mapping[str, str]) -> Mapping[str, str]:
+        """Import images into the nodes that lack them: servers may run anywhere, the operator on the ordinary node."""
+        wanted = [
+            (node, ref)
+            for name, ref in references.items()
+            for node in self.nodes
+            if name != "operator" or node.spec.policy == "none"
+        ]
+        missing = [(node, ref) for node, ref in wanted if not node.has_image(ref)]
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(lambda pair: pair[0].load(images.archive_of(pair[1])), missing))
+        return references
 
     def volume(self, name: str, namespace: str, source: Path | None = None) -> None:
         """A PersistentVolume all nodes can mount, bound to a claim of the same name, optionally filled."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from localcluster import machine
 from localcluster.paths import REPOSITORY, cache_root
 from localcluster.render import PAUSE_IMAGE
-from localcluster.shell import run, succeeds
+from localcluster.shell import run
 
 BASE_IMAGE = "numaserve.local/base:bookworm-1"
 BASE_PACKAGES = "python3,python3-venv,ca-certificates"
@@ -107,6 +107,13 @@ def _save(ref: str) -> None:
     partial.rename(target)
 
 
+def push(ref: str, registry: str) -> str:
+    """Push a built image to a registry; the reference there."""
+    target = f"{registry.rstrip('/')}/{ref.rpartition('/')[2]}"
+    _buildah("push", ref, f"docker://{target}")
+    return target
+
+
 def _prune(name: str, keep: int) -> None:
     archives = sorted(archive_of("x").parent.glob(f"numaserve.local_{name}_*.tar"), key=lambda p: -p.stat().st_mtime)
     for old in archives[keep:]:
@@ -163,8 +170,3 @@ def _from_folder(folder: Path, ref: str, entrypoint: str | None = None) -> None:
         _buildah("commit", container, ref)
     finally:
         _buildah("rm", container)
-
-
-def buildah_works() -> bool:
-    """Whether buildah can run here at all."""
-    return succeeds(["buildah", "--version"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 from localcluster.shell import run, succeeds
 
@@ -25,7 +26,7 @@ REQUIRED = {
 def missing() -> list[str]:
     """Required packages that are not installed, by the file each brings."""
     return [
-        name for name, file in REQUIRED.items() if not (os.path.exists(file) or shutil.which(file.rpartition("/")[2]))
+        name for name, file in REQUIRED.items() if not (Path(file).exists() or shutil.which(file.rpartition("/")[2]))
     ]
 
 

@@ -30,3 +30,30 @@ def manifests(name: str, namespace: str, folder: Path) -> str:
         "spec": {**spec, "resources": {"requests": {"storage": "10Gi"}}, "volumeName": f"{namespace}-{name}"},
     }
     return yaml.safe_dump_all([volume, claim])
+
+
+def claim_with_loader(name: str, namespace: str, image: str) -> str:
+    """A claim of the default storage class and a pod that keeps it mounted while files are copied in."""
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}},
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"{name}-loader", "namespace": namespace},
+        "spec": {
+            "containers": [
+                {
+                    "name": "loader",
+                    "image": image,
+                    "command": ["sleep", "3600"],
+                    "volumeMounts": [{"name": "volume", "mountPath": "/volume"}],
+                }
+            ],
+            "volumes": [{"name": "volume", "persistentVolumeClaim": {"claimName": name}}],
+        },
+    }
+    return yaml.safe_dump_all([claim, pod])

@@ -212,7 +212,7 @@ def _pinned(step: Transition, spec: EncoderDeploymentSpec) -> Finding:
     if problem:
         return "False", problem.reason, problem.message
     if not pods:
-        return "Unknown", Reason.NOT_KNOWN_YET, f"no pod of revision {view.revision} has reported its cores yet"
+        return "Unknown", Reason.NOT_KNOWN_YET, f"no pod of revision {view.revision} reports its cores"
     where = "; ".join(f"{p.name} on {p.node}: CPUs {p.report.cpuset}" for p in pods if p.report)
     notes = [text for pod in pods if (text := pinning.warning(pod))]
     return "True", Reason.EXCLUSIVE, "; ".join([where, *notes])

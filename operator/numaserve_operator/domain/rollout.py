@@ -69,10 +69,13 @@ def _step(snapshot: Snapshot, spec: EncoderDeploymentSpec, cast: Cast) -> Transi
 
 
 def _settled(cast: Cast) -> Transition:
-    draining = any(live(v) for v in cast.losers)
     stable = cast.stable
+    draining = any(live(v) for v in cast.losers)
     return Transition(
-        cast, Phase.DRAINING if draining else Phase.COMPLETE, problem=find_problem(stable) if stable else None
+        cast,
+        Phase.DRAINING if draining else Phase.COMPLETE,
+        problem=find_problem(stable) if stable else None,
+        result=stable.gate_result if stable else None,
     )
 
 

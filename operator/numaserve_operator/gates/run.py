@@ -97,10 +97,9 @@ class _Run:
         )
 
     async def judge(self) -> GateResult:
-        reference = self.request.gates.against == "reference" or not self.request.stable
-        self.samples = await self._samples()
-        if reference:
+        if self.request.gates.against == "reference" or not self.request.stable:
             return await self._against_reference()
+        self.samples = await self._samples()
         return await self._against_stable()
 
     async def _against_stable(self) -> GateResult:
@@ -121,16 +120,19 @@ class _Run:
         return verdict
 
     async def _against_reference(self) -> GateResult:
+        """The candidate against the FP32 vectors of its own artifact, on the artifact's own samples."""
         pod = self.request.candidate[0]
         reference = await self._reference(pod)
-        told = await self._infer(pod, self.samples.texts)
         if reference is None:
             if self.request.stable:
                 raise _Inconclusive(
                     Reason.NO_REFERENCE,
                     "the candidate's artifact has no FP32 reference vectors: export it with samples",
                 )
-            return self._healthy(told)
+            self.samples = await self._samples()
+            return self._healthy(await self._infer(pod, self.samples.texts))
+        self.samples = await self._artifact_samples(pod)
+        told = await self._infer(pod, self.samples.texts)
         if len(reference) != len(told.vectors):
             text = f"the artifact has {len(reference)} reference vectors for {len(told.vectors)} samples"
             return self.result(Verdict.FAILED, Reason.SHAPE_MISMATCH, text)
@@ -184,9 +186,7 @@ class _Run:
                     Reason.SAMPLES_CHANGED, "the sample set changed while it was compared: comparing again"
                 )
             return found
-        pods = self.request.stable or self.request.candidate
-        use_candidate = self.request.gates.against == "reference"
-        return await self._artifact_samples(self.request.candidate[0] if use_candidate else pods[0])
+        return await self._artifact_samples((self.request.stable or self.request.candidate)[0])
 
     async def _artifact_samples(self, pod: PodTarget) -> SampleSet:
         texts: list[str] = []
@@ -203,9 +203,6 @@ class _Run:
         return SampleSet(tuple(texts), digest_of(texts))
 
     async def _reference(self, pod: PodTarget) -> Vectors | None:
-        named = self.request.gates.samples
-        if named and named.config_map_ref:
-            return None  # reference vectors belong to the artifact's own samples only
         rows: list[Vectors] = []
         while True:
             page = await self.probe.reference(pod, self.token_of(pod.revision), sum(len(r) for r in rows))
