@@ -21,9 +21,10 @@ from localcluster.shell import run, succeeds
 class Target(Protocol):
     """What `Product` and the demo need of a cluster."""
 
-    description: str
-    operator_selector: Mapping[str, str]
-
+    @property
+    def description(self) -> str: ...
+    @property
+    def operator_selector(self) -> Mapping[str, str]: ...
     def up(self) -> None: ...
     def down(self) -> None: ...
     def enter(self, command: Sequence[str | Path]) -> list[str]: ...
@@ -36,7 +37,11 @@ class Target(Protocol):
 def target_of(step: Step = quiet, wanted: str | None = None) -> Target:
     """The target CLUSTER names: `local` (default), `kind` or `current`. Raises ClusterError for another word."""
     kind = wanted or os.environ.get("CLUSTER") or "local"
-    makers: dict[str, Callable[[], Target]] = {"local": lambda: Cluster(step=step), "kind": lambda: KindCluster(step=step), "current": CurrentCluster}
+    makers: dict[str, Callable[[], Target]] = {
+        "local": lambda: Cluster(step=step),
+        "kind": lambda: KindCluster(step=step),
+        "current": CurrentCluster,
+    }
     if kind not in makers:
         raise ClusterError(f"CLUSTER={kind} is unknown: use local, kind or current")
     return makers[kind]()

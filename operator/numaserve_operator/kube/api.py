@@ -74,6 +74,11 @@ class Api:
             raise Terminal(f"no cluster to talk to: {error}. Set KUBECONFIG or run inside a pod") from error
         return cls(configuration)
 
+    @property
+    def client(self) -> ApiClient:
+        """The client underneath, for the library's own helpers."""
+        return self._client
+
     async def close(self) -> None:
         """Close the connection pool."""
         await self._client.close()

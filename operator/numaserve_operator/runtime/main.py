@@ -13,7 +13,7 @@ import signal
 import socket
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +138,7 @@ def registry_of(process: Process) -> kopf.OperatorRegistry:
 
     @kopf.on.login(registry=registry)
     def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+        return _in_pod(kopf.login_with_service_account(**kwargs)) or kopf.login_with_kubeconfig(**kwargs)
 
     @kopf.on.startup(registry=registry)
     async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
@@ -164,6 +164,14 @@ def registry_of(process: Process) -> kopf.OperatorRegistry:
         process.enqueue(namespace or "", name or "")
 
     return registry
+
+
+def _in_pod(found: kopf.ConnectionInfo | None) -> kopf.ConnectionInfo | None:
+    """The API server by address: kopf asks for it by name, and a cluster may have no DNS."""
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if found is None or host is None:
+        return found
+    return replace(found, server=f"https://{f'[{host}]' if ':' in host else host}:{port}")
 
 
 def run(settings: Settings) -> int:
