@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from numaserve_api.base import Digest, Strict
+from numaserve_api.base import Digest, Matches, Strict
 
 
 class Task(StrEnum):
@@ -59,13 +59,44 @@ class Scheme(StrEnum):
     INT4_WEIGHTS = "int4-weights"
 
 
+SCHEME_FP16 = "spec.config.quantization.scheme fp16 is refused: it brings no gain on CPUs; use bf16 or int8-weights"
+SCHEME_KNOWN = f"spec.config.quantization.scheme must be one of {', '.join(Scheme)}"
+
+
+def _known_scheme(value: Any) -> Any:
+    if value == "fp16":
+        raise ValueError(SCHEME_FP16)
+    if value not in list(Scheme):
+        raise ValueError(SCHEME_KNOWN)
+    return value
+
+
 SOURCE_SCHEMES = ("pvc", "hf", "s3", "oci", "https", "file")
 Source = Annotated[
     str,
-    StringConstraints(pattern=r"^(pvc|hf|s3|oci|https|file)://[^\s]+$", max_length=1024),
+    StringConstraints(max_length=1024),
+    Matches(
+        rf"^({'|'.join(SOURCE_SCHEMES)})://[^\s]+$",
+        "must be pvc://CLAIM/PATH, hf://OWNER/NAME@REVISION, s3://, oci://, https:// or file:// without spaces",
+    ),
 ]
-PromptName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$", max_length=63)]
-Space = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@/:-]*$", max_length=128)]
+PromptName = Annotated[
+    str,
+    StringConstraints(max_length=63),
+    Matches(r"^[A-Za-z0-9_.-]{1,63}$", "must be 1 to 63 letters, digits, dashes, dots and underscores"),
+]
+Space = Annotated[
+    str,
+    StringConstraints(max_length=128),
+    Matches(
+        r"^[A-Za-z0-9][A-Za-z0-9._@/:-]*$",
+        "must begin with a letter or digit and hold only letters, digits and . _ @ / : - as in minilm-l6@1",
+    ),
+]
+
+BUCKETS_ASCEND = "spec.config.window.buckets must be strictly ascending, e.g. [64, 128, 256]"
+BUCKETS_WITHIN = "spec.config.window.buckets must all be at most window.maxTokens"
+DIMENSIONS_UNIQUE = "spec.config.model.dimensions names a size twice: keep each once, the default first"
 
 
 class ModelConfig(Strict):
@@ -93,6 +124,12 @@ class ModelConfig(Strict):
         default=False, description="Refused unless the operator's policy names a sandbox runtime class."
     )
 
+    @model_validator(mode="after")
+    def _each_dimension_once(self) -> ModelConfig:
+        if len(set(self.dimensions or [])) != len(self.dimensions or []):
+            raise ValueError(DIMENSIONS_UNIQUE)
+        return self
+
 
 class Window(Strict):
     """How long a text may be, in tokens, special tokens included."""
@@ -111,9 +148,9 @@ class Window(Strict):
     def _buckets_ascend_within_window(self) -> Window:
         buckets = self.buckets or []
         if any(a >= b for a, b in itertools.pairwise(buckets)):
-            raise ValueError(f"window.buckets must be strictly ascending, not {buckets}")
-        if buckets and buckets[-1] > self.max_tokens:
-            raise ValueError(f"window.buckets ends at {buckets[-1]}, above window.maxTokens {self.max_tokens}")
+            raise ValueError(BUCKETS_ASCEND)
+        if any(bucket > self.max_tokens for bucket in buckets):
+            raise ValueError(BUCKETS_WITHIN)
         return self
 
 
@@ -127,7 +164,9 @@ class Calibration(Strict):
 class Quantization(Strict):
     """How weights are stored and how activations are computed."""
 
-    scheme: Scheme = Field(description="none, bf16, int8-weights, int8 or int4-weights.")
+    scheme: Annotated[Scheme, BeforeValidator(_known_scheme)] = Field(
+        description="none, bf16, int8-weights, int8 or int4-weights."
+    )
     activations: Literal["f32", "bf16"] = Field(
         default="f32", description="Execution hint where the scheme leaves a choice."
     )

@@ -6,11 +6,21 @@ Source: k8s.io/apimachinery/pkg/api/resource, "Quantity".
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from decimal import ROUND_CEILING, Context, Decimal
 
-_PATTERN = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<suffix>m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
+_PATTERN = re.compile(
+    r"(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))"
+    r"(?:(?P<suffix>n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)|[eE](?P<exponent>[+-]?[0-9]{1,3}))?"
+)
 _BINARY = {f"{letter}i": 1024 ** (power + 1) for power, letter in enumerate("KMGTPE")}
-_DECIMAL = {"": Decimal(1), "m": Decimal("0.001"), **{c: Decimal(1000) ** (p + 1) for p, c in enumerate("kMGTPE")}}
+_SCALES = {
+    **{suffix: Decimal(factor) for suffix, factor in _BINARY.items()},
+    **{letter: Decimal(1000) ** (power + 1) for power, letter in enumerate("kMGTPE")},
+    **{letter: Decimal(1000) ** -(power + 1) for power, letter in enumerate("mun")},
+}
+_EXACT = Context(prec=2048)
+"""Wide enough that no quantity we accept is ever rounded: 64 digits, a factor, an exponent of three digits."""
+MAX_LENGTH = 64
 
 
 def parse_quantity(text: str) -> Decimal:
@@ -18,19 +28,30 @@ def parse_quantity(text: str) -> Decimal:
 
     Raises ValueError naming the text when it is not a quantity.
     """
-    match = _PATTERN.fullmatch(text)
+    match = _PATTERN.fullmatch(text) if len(text) <= MAX_LENGTH else None
     if not match:
-        raise ValueError(f"{text!r} is not a quantity: write a number with an optional suffix, e.g. 4Gi, 512Mi or 500m")
-    suffix = match["suffix"] or ""
-    factor = Decimal(_BINARY[suffix]) if suffix in _BINARY else _DECIMAL[suffix]
-    return Decimal(match["number"]) * factor
+        raise ValueError(
+            f"{text[:MAX_LENGTH]!r} is not a quantity: write a number with an optional suffix, e.g. 4Gi, 512Mi or 500m"
+        )
+    number = Decimal(match["number"])
+    if match["exponent"]:
+        return _EXACT.scaleb(number, int(match["exponent"]))
+    return _EXACT.multiply(number, _SCALES[match["suffix"]]) if match["suffix"] else number
+
+
+def parse_bytes(text: str) -> int:
+    """A quantity of memory in whole bytes, rounded up as the API server rounds. Raises ValueError."""
+    return int(parse_quantity(text).to_integral_value(ROUND_CEILING, _EXACT))
 
 
 def canonical_quantity(text: str) -> str:
-    """One spelling a value: `2048Mi` and `2Gi` both give `2Gi`; fractions of a unit are given in milli."""
+    """One spelling a value: `2048Mi` and `2Gi` both give `2Gi`; fractions of a unit are given in milli, rounded up.
+
+    Raises ValueError when the text is not a quantity.
+    """
     value = parse_quantity(text)
-    if value != value.to_integral_value():
-        return f"{int((value * 1000).to_integral_value(rounding='ROUND_CEILING'))}m"
+    if value != value.to_integral_value(context=_EXACT):
+        return f"{int(_EXACT.scaleb(value, 3).to_integral_value(ROUND_CEILING, _EXACT))}m"
     whole = int(value)
     for suffix, factor in reversed(_BINARY.items()):
         if whole and whole % factor == 0:

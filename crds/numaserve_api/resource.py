@@ -7,14 +7,52 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from numaserve_api.base import Digest, Lenient, Quantity, ShortText, Strict
+from numaserve_api.base import Digest, IntOrPercent, Lenient, Matches, Quantity, ShortText, Strict
 from numaserve_api.conditions import Condition
 from numaserve_api.config import ConfigDeploy
 
-DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
-IntOrPercent = int | Annotated[str, StringConstraints(pattern=r"^[0-9]{1,3}%$", max_length=4)]
-LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$", max_length=317)]
-LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", max_length=63)]
+_DNS_LABEL = "must be 1 to 63 lowercase letters, digits and dashes, beginning and ending with a letter or digit"
+_OBJECT_NAME = "must be lowercase letters, digits, dashes and dots, beginning and ending with a letter or digit"
+_LABEL_KEY = "must be a label key: an optional DNS prefix and a slash, then 1 to 63 letters, digits and . _ -"
+_LABEL_VALUE = "must be a label value: at most 63 letters, digits and . _ - beginning and ending with a letter or digit"
+
+DnsLabel = Annotated[str, StringConstraints(max_length=63), Matches(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", _DNS_LABEL)]
+ObjectName = Annotated[
+    str, StringConstraints(max_length=253), Matches(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", _OBJECT_NAME)
+]
+LabelKey = Annotated[
+    str,
+    StringConstraints(max_length=317),
+    Matches(
+        r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
+        _LABEL_KEY,
+    ),
+]
+LabelValue = Annotated[
+    str, StringConstraints(max_length=63), Matches(r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", _LABEL_VALUE)
+]
+Image = Annotated[
+    str,
+    StringConstraints(max_length=512),
+    Matches(r"^[^\s]+$", "must be an image reference without spaces, e.g. registry/name@sha256:…"),
+]
+SampleUri = Annotated[
+    str,
+    StringConstraints(max_length=1024),
+    Matches(
+        r"^(pvc|hf|s3|oci|https|file)://[^\s]+$", "must be a pvc://, hf://, s3://, oci://, https:// or file:// URI"
+    ),
+]
+IsaName = Annotated[
+    str,
+    StringConstraints(max_length=32),
+    Matches(r"^[a-z0-9_]+$", "must be a CPU flag of /proc/cpuinfo, e.g. amx_int8"),
+]
+MetricName = Annotated[
+    str,
+    StringConstraints(max_length=32),
+    Matches(r"^[a-z0-9]+(@[0-9]+)?$", "must be a metric with an optional cut-off, e.g. recall@10"),
+]
 Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=64)]
 Cosine = Annotated[float, Field(ge=-1, le=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -45,10 +83,7 @@ class Placement(Strict):
     cpus_per_thread: Annotated[int, Field(ge=1, le=8)] | None = Field(
         default=None, description="Logical CPUs each thread owns; default: threads per core of the nodes it may use."
     )
-    require_isa: (
-        Annotated[list[Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$", max_length=32)]], Field(max_length=16)]
-        | None
-    ) = None
+    require_isa: Annotated[list[IsaName], Field(max_length=16)] | None = None
     node_selector: Labels | None = None
     tolerations: Annotated[list[Toleration], Field(max_length=32)] | None = None
     topology_spread: Annotated[list[TopologySpread], Field(max_length=8)] | None = None
@@ -60,13 +95,13 @@ class Placement(Strict):
 class LocalName(Strict):
     """The name of an object in the resource's own namespace."""
 
-    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+    name: ObjectName
 
 
 class SecretKey(Strict):
     """A key of a Secret in the resource's own namespace."""
 
-    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+    name: ObjectName
     key: ShortText
 
 
@@ -80,7 +115,7 @@ class GatewayRef(Strict):
 class SampleSource(Strict):
     """A fetched sample set."""
 
-    uri: Annotated[str, StringConstraints(pattern=r"^(pvc|hf|s3|oci|https|file)://[^\s]+$", max_length=1024)]
+    uri: SampleUri
     hash: Digest
 
 
@@ -129,7 +164,7 @@ class RanksGate(Strict):
 class QualityGate(Strict):
     """A retrieval or classification metric on labelled samples."""
 
-    metric: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(@[0-9]+)?$", max_length=32)]
+    metric: MetricName
     max_drop: Share
 
 
@@ -201,7 +236,7 @@ class EncoderDeploymentSpec(Strict):
     config: ConfigDeploy
     placement: Placement | None = None
     memory: Quantity = "4Gi"
-    image: Annotated[str, StringConstraints(pattern=r"^[^\s]+$", min_length=1, max_length=512)] | None = None
+    image: Image | None = None
     source_secret_ref: LocalName | None = None
     pod_labels: Labels | None = None
     rollout: Rollout | None = None

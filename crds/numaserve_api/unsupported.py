@@ -32,15 +32,15 @@ class Unsupported:
     @property
     def message(self) -> str:
         """The sentence shown to whoever applies the resource."""
-        return f"{self.path} {self._what} is not supported yet: {self.instead}"
+        return f"{self.path}{self._what} is not supported yet: {self.instead}"
 
     @property
     def _what(self) -> str:
         if self.prefix:
-            return f"with another scheme than {self.prefix}"
+            return f" with another scheme than {self.prefix}"
         if self.forbidden:
-            return f"of {self.forbidden[0]}"
-        return f"other than {' or '.join(_literal(v) for v in self.allowed)}" if self.allowed else ""
+            return f" {' or '.join(_literal(v) for v in self.forbidden)}"
+        return f" other than {' or '.join(_literal(v) for v in self.allowed)}" if self.allowed else ""
 
     @property
     def cel(self) -> str:
@@ -62,9 +62,7 @@ class Unsupported:
             return True
         if self.prefix:
             return str(value).startswith(self.prefix)
-        if self.forbidden:
-            return value not in self.forbidden
-        return value in self.allowed
+        return value not in self.forbidden if self.forbidden else value in self.allowed
 
 
 def _cel(value: Any) -> str:
@@ -89,10 +87,15 @@ TABLE: tuple[Unsupported, ...] = (
     Unsupported(_MODEL, "output", allowed=("pooled",), instead="deploy an artifact with one vector a text"),
     Unsupported(_MODEL, "prompts", instead="let callers send the prompt as part of the text"),
     Unsupported(_MODEL, "defaultPrompt"),
-    Unsupported(_MODEL, "trustRemoteCode", allowed=(False,), instead="export the model without remote code"),
-    Unsupported(_WINDOW, "overflow", allowed=("truncate", "reject"), instead="use truncate or reject"),
+    Unsupported(
+        _MODEL,
+        "trustRemoteCode",
+        forbidden=(True,),
+        instead="it is refused unless the operator's policy names a sandbox runtime class; export without remote code",
+    ),
+    Unsupported(_WINDOW, "overflow", forbidden=("slide",), instead="use truncate or reject"),
     Unsupported(_WINDOW, "stride"),
-    Unsupported(_QUANT, "scheme", allowed=("none", "bf16", "int8-weights"), instead="use none, bf16 or int8-weights"),
+    Unsupported(_QUANT, "scheme", forbidden=("int8", "int4-weights"), instead="use none, bf16 or int8-weights"),
     Unsupported(_QUANT, "calibration"),
     Unsupported(_PLACE, "requireIsa", instead="select nodes with placement.nodeSelector"),
     Unsupported(_PLACE, "topologySpread"),
@@ -104,7 +107,7 @@ TABLE: tuple[Unsupported, ...] = (
     Unsupported(_ROLL, "maxSurge", forbidden=(0, "0%"), instead="keep room for one more pod and use 1"),
     Unsupported(_ROLL, "steps", instead="let the gates decide"),
     Unsupported(_ROLL, "mirrorPercent", allowed=(0,)),
-    Unsupported(_ROLL, "autoRollback", allowed=(True,), instead="use paused to hold a rollout"),
+    Unsupported(_ROLL, "autoRollback", forbidden=(False,), instead="use paused to hold a rollout"),
     Unsupported(_ROLL, "adoptImage"),
     Unsupported(_GATES, "drift", instead="use gates.cosine"),
     Unsupported(_GATES, "neighbours", instead="use gates.cosine"),
@@ -113,12 +116,12 @@ TABLE: tuple[Unsupported, ...] = (
     Unsupported(_GATES, "quality"),
     Unsupported(_GATES, "latency"),
     Unsupported(_GATES, "errorRate"),
-    Unsupported(_GATES, "allowDifferentHardware", allowed=(False,)),
+    Unsupported(_GATES, "allowDifferentHardware", forbidden=(True,)),
     Unsupported(f"{_GATES}.samples", "source", instead="use samples.configMapRef or samples.artifact"),
     Unsupported(_SERVICE, "gatewayRef"),
     Unsupported(_SERVICE, "apiKeySecretRef"),
     Unsupported(_SERVICE, "tlsSecretRef"),
-    Unsupported(_SERVICE, "tokenIds", allowed=("refuse",), instead="send texts"),
+    Unsupported(_SERVICE, "tokenIds", forbidden=("model",), instead="send texts"),
 )
 
 

@@ -1,16 +1,25 @@
-"""Reading a resource or a config_deploy.yaml: a typed value, or sentences a person can act on."""
+"""Reading a resource or a config_deploy.yaml: a typed value, or sentences a person can act on.
+
+Read as strictly as the API server reads: camelCase names only, and no text taken for a number.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from numaserve_api.config import ConfigDeploy
 from numaserve_api.resource import EncoderDeploymentSpec
+from numaserve_api.rules import find_broken
 from numaserve_api.unsupported import find_unsupported
+
+Model = TypeVar("Model", bound=BaseModel)
+MAX_GIVEN = 80
+"""Longest value repeated in a sentence, in characters."""
 
 
 class InvalidDocument(ValueError):
@@ -32,20 +41,17 @@ def _sentence(fault: dict[str, Any], root: str) -> str:
         return f"{where} is not a known field: correct the spelling or remove it"
     if fault["type"] == "missing":
         return f"{where} is required"
-    given = repr(fault["input"])
     message = str(fault["msg"]).removeprefix("Value error, ")
-    return f"{where}: {message}" + (f" (given {given})" if len(given) <= 80 else "")
+    if message.startswith("spec."):
+        return message
+    given = repr(fault["input"])
+    return f"{where}: {message}" + (f" (given {given})" if len(given) <= MAX_GIVEN else "")
 
 
 def parse_spec(resource: Mapping[str, Any]) -> EncoderDeploymentSpec:
     """``spec`` of an EncoderDeployment. Raises InvalidDocument, also for fields not supported yet."""
-    try:
-        spec = EncoderDeploymentSpec.model_validate(resource.get("spec") or {})
-    except ValidationError as error:
-        raise InvalidDocument(sentences(error, "spec")) from error
-    unsupported = find_unsupported(resource)
-    if unsupported:
-        raise InvalidDocument(unsupported)
+    spec = _parse(EncoderDeploymentSpec, resource.get("spec") or {}, "spec")
+    _check({"metadata": resource.get("metadata"), "spec": _written(spec)})
     return spec
 
 
@@ -56,10 +62,27 @@ def parse_config(text: str) -> ConfigDeploy:
     except yaml.YAMLError as error:
         raise InvalidDocument([f"config_deploy.yaml is not YAML: {error}"]) from error
     try:
-        config = ConfigDeploy.model_validate(document)
-    except ValidationError as error:
-        raise InvalidDocument(sentences(error, "config")) from error
-    unsupported = find_unsupported({"spec": {"config": document}})
-    if unsupported:
-        raise InvalidDocument(unsupported)
+        config = _parse(ConfigDeploy, document, "spec.config")
+        _check({"spec": {"config": _written(config)}})
+    except InvalidDocument as error:
+        # In this file the document is the whole file, not a part of a resource.
+        raise InvalidDocument([p.replace("spec.config", "config") for p in error.problems]) from error
     return config
+
+
+def _parse(model: type[Model], document: Any, root: str) -> Model:
+    text = json.dumps(document, default=str)
+    try:
+        return model.model_validate_json(text, strict=True, by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise InvalidDocument(sentences(error, root)) from error
+
+
+def _written(model: BaseModel) -> dict[str, Any]:
+    return model.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+
+
+def _check(resource: Mapping[str, Any]) -> None:
+    problems = [*find_broken(resource), *find_unsupported(resource)]
+    if problems:
+        raise InvalidDocument(problems)

@@ -10,10 +10,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from numaserve_api.base import SENTENCE_KEY, CountOrPercent
+
 Schema = dict[str, Any]
-_DROPPED = {"title", "default", "$defs", "propertyNames", "const"}
+_DROPPED = {"title", "default", "$defs", "propertyNames", "const", "pattern", SENTENCE_KEY}
 _LISTS_BY_KEY = {"conditions": ["type"], "placement": ["pod"], "history": ["revision"]}
-_SETS = {"buckets", "dimensions", "requireIsa"}
+_SETS = {"requireIsa"}
+"""Lists without an order. Buckets and dimensions have one: merging two owners' sets would break it."""
+INT_OR_STRING = "x-kubernetes-int-or-string"
 
 
 def structural(model: type[BaseModel]) -> Schema:
@@ -22,14 +26,13 @@ def structural(model: type[BaseModel]) -> Schema:
     return _lower(schema, schema.get("$defs", {}))
 
 
+def add_rule(node: Schema, rule: str, message: str) -> None:
+    """Append one CEL rule to a schema node."""
+    node.setdefault("x-kubernetes-validations", []).append({"rule": rule, "message": message})
+
+
 def _lower(node: Schema, definitions: dict[str, Schema], name: str = "") -> Schema:
-    node = _resolve(node, definitions)
-    kept = [option for option in node.get("anyOf", []) if option.get("type") != "null"]
-    if kept:
-        rest = {k: v for k, v in node.items() if k != "anyOf"}
-        if len(kept) > 1:
-            return _int_or_string(kept, rest)
-        return _lower({**_resolve(kept[0], definitions), **rest}, definitions, name)
+    node = _flat(node, definitions)
     out = {k: v for k, v in node.items() if k not in _DROPPED}
     if "const" in node:
         out["enum"] = [node["const"]]
@@ -37,35 +40,47 @@ def _lower(node: Schema, definitions: dict[str, Schema], name: str = "") -> Sche
         out["properties"] = {key: _lower(value, definitions, key) for key, value in node["properties"].items()}
         out.pop("additionalProperties", None)
     elif values := _map_values(node):
-        out.pop("patternProperties", None)
-        out["additionalProperties"] = _lower(values, definitions)
+        _lower_map(out, node, _lower(values, definitions))
     if "items" in node:
         out["items"] = _lower(node["items"], definitions)
         out |= _list_kind(name, out)
+    _add_pattern(out, node)
     return out
 
 
+def _flat(node: Schema, definitions: dict[str, Schema]) -> Schema:
+    """The node with its reference resolved and its null alternative dropped."""
+    if reference := node.get("$ref"):
+        rest = {k: v for k, v in node.items() if k != "$ref"}
+        return _flat({**definitions[reference.rpartition("/")[2]], **rest}, definitions)
+    if options := node.get("anyOf"):
+        kept = [option for option in options if option.get("type") != "null"]
+        if len(kept) != 1:
+            raise ValueError(f"a union has no structural form: {kept}")
+        rest = {k: v for k, v in node.items() if k != "anyOf"}
+        return _flat({**kept[0], **rest}, definitions)
+    return node
+
+
 def _map_values(node: Schema) -> Schema | None:
-    # A key pattern has no structural form; keys are checked by CEL or not at all.
     patterns = list(node.get("patternProperties", {}).values())
     values = node.get("additionalProperties")
     return patterns[0] if patterns else values if isinstance(values, dict) else None
 
 
-def _resolve(node: Schema, definitions: dict[str, Schema]) -> Schema:
-    while "$ref" in node or "allOf" in node:
-        reference = node.get("$ref") or node["allOf"][0]["$ref"]
-        rest = {k: v for k, v in node.items() if k not in ("$ref", "allOf")}
-        node = {**definitions[reference.rpartition("/")[2]], **rest}
-    return node
+def _lower_map(out: Schema, node: Schema, values: Schema) -> None:
+    # A pattern of keys has no structural form: CEL looks at them.
+    out["additionalProperties"] = values
+    for pattern in out.pop("patternProperties", {}):
+        keys = node["propertyNames"]
+        add_rule(out, f"self.all(key, key.matches(r'{pattern}'))", f"every key {keys[SENTENCE_KEY]}")
 
 
-def _int_or_string(options: list[Schema], rest: Schema) -> Schema:
-    kinds = {option["type"] for option in options}
-    if kinds != {"integer", "string"}:
-        raise ValueError(f"a union of {sorted(kinds)} has no structural form")
-    patterns = {k: v for o in options if o["type"] == "string" for k, v in o.items() if k in ("pattern", "maxLength")}
-    return {**{k: v for k, v in rest.items() if k not in _DROPPED}, **patterns, "x-kubernetes-int-or-string": True}
+def _add_pattern(out: Schema, node: Schema) -> None:
+    if pattern := node.get("pattern"):
+        add_rule(out, f"self.matches(r'{pattern}')", node[SENTENCE_KEY])
+    if node.get(INT_OR_STRING):
+        add_rule(out, CountOrPercent.CEL, CountOrPercent.SENTENCE)
 
 
 def _list_kind(name: str, node: Schema) -> Schema:
