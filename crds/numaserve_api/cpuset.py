@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_PART = re.compile(r"(\d+)(?:-(\d+)(?::(\d+)(?:/(\d+))?)?)?")
+_PART = re.compile(r"([0-9]+)(?:-([0-9]+)(?::([0-9]+)(?:/([0-9]+))?)?)?")
 MAX_CPU = 65_535
 """Above any kernel's NR_CPUS: a corrupt file must not make us allocate without bound."""
 

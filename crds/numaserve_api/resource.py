@@ -83,9 +83,13 @@ class Placement(Strict):
     cpus_per_thread: Annotated[int, Field(ge=1, le=8)] | None = Field(
         default=None, description="Logical CPUs each thread owns; default: threads per core of the nodes it may use."
     )
-    require_isa: Annotated[list[IsaName], Field(max_length=16)] | None = None
-    node_selector: Labels | None = None
-    tolerations: Annotated[list[Toleration], Field(max_length=32)] | None = None
+    require_isa: Annotated[list[IsaName], Field(max_length=16)] | None = Field(
+        default=None, description="CPU flags every node must have, e.g. amx_int8."
+    )
+    node_selector: Labels | None = Field(default=None, description="Labels a node must carry.")
+    tolerations: Annotated[list[Toleration], Field(max_length=32)] | None = Field(
+        default=None, description="Taints of nodes that pods accept."
+    )
     topology_spread: Annotated[list[TopologySpread], Field(max_length=8)] | None = None
     priority_class_name: DnsLabel | None = None
     runtime_class_name: DnsLabel | None = None
@@ -183,8 +187,10 @@ class ErrorRateGate(Strict):
 class Gates(Strict):
     """What a candidate must show before it takes traffic."""
 
-    samples: Samples | None = None
-    against: Literal["stable", "reference"] = "stable"
+    samples: Samples | None = Field(default=None, description="Sample texts; default: those of the stable artifact.")
+    against: Literal["stable", "reference"] = Field(
+        default="stable", description="Compare with the stable revision, or with the artifact's own FP32 vectors."
+    )
     cosine: CosineGate | None = None
     drift: DriftGate | None = None
     neighbours: NeighboursGate | None = None
@@ -208,21 +214,30 @@ class Rollout(Strict):
     """How a new revision takes over."""
 
     strategy: Literal["canary", "sideBySide", "recreate"] = "canary"
-    max_surge: IntOrPercent = 1
-    max_unavailable: IntOrPercent = 0
+    max_surge: IntOrPercent = Field(
+        default=1, description="Pods above replicas while a revision takes over: a count or a percentage (default 1)."
+    )
+    max_unavailable: IntOrPercent = Field(
+        default=0, description="Pods below replicas while a revision takes over: a count or a percentage (default 0)."
+    )
     steps: Annotated[list[Step], Field(max_length=20)] | None = None
     mirror_percent: Annotated[int, Field(ge=0, le=100)] | None = None
     gates: Gates | None = None
     auto_rollback: bool = True
-    progress_deadline_seconds: Annotated[int, Field(ge=30, le=86400)] = 900
-    paused: bool = False
+    progress_deadline_seconds: int = Field(
+        default=900,
+        ge=30,
+        le=86400,
+        description="Longest time without progress in one phase, in seconds (default 900).",
+    )
+    paused: bool = Field(default=False, description="Hold the rollout where it is.")
     adopt_image: bool | None = None
 
 
 class Service(Strict):
     """How the encoder is reached."""
 
-    port: Annotated[int, Field(ge=1, le=65535)] = 8080
+    port: int = Field(default=8080, ge=1, le=65535, description="Port of the Service (default 8080).")
     gateway_ref: GatewayRef | None = None
     api_key_secret_ref: SecretKey | None = None
     tls_secret_ref: LocalName | None = None
@@ -232,16 +247,18 @@ class Service(Strict):
 class EncoderDeploymentSpec(Strict):
     """What a user asks for."""
 
-    replicas: Annotated[int, Field(ge=0, le=1000)] = 1
+    replicas: int = Field(default=1, ge=0, le=1000, description="Pods that serve.")
     config: ConfigDeploy
     placement: Placement | None = None
-    memory: Quantity = "4Gi"
-    image: Image | None = None
+    memory: Quantity = Field(default="4Gi", description="Memory of one pod, request and limit (default 4Gi).")
+    image: Image | None = Field(default=None, description="Serving image; default: the operator's, kept by a revision.")
     source_secret_ref: LocalName | None = None
-    pod_labels: Labels | None = None
+    pod_labels: Labels | None = Field(default=None, description="Labels on future pods.")
     rollout: Rollout | None = None
     service: Service | None = None
-    termination_grace_period_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
+    termination_grace_period_seconds: int = Field(
+        default=60, ge=1, le=3600, description="Time a pod has to finish its requests, in seconds (default 60)."
+    )
 
 
 class Phase(StrEnum):

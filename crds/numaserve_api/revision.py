@@ -20,28 +20,29 @@ _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def canonical_form(spec: EncoderDeploymentSpec, image: str, cpus_per_thread: int) -> dict[str, Any]:
-    """The hashed document: config without its source, image, cores, memory and what pins the runtime."""
-    config = dump(spec.config)
-    config["model"] = {k: v for k, v in config["model"].items() if k != "source"}
+    """The hashed document: config without its source, image, cores, memory and what pins the runtime.
+
+    ``image`` and ``cpus_per_thread`` are the resolved values, whether or not the user wrote them.
+    """
     placement = dump(spec.placement) if spec.placement else {}
     form: dict[str, Any] = {
         "version": FORM_VERSION,
-        "config": _set_fields(spec, config),
+        "config": _written_config(spec),
         "image": image,
         "cpusPerThread": cpus_per_thread,
         "memory": canonical_quantity(spec.memory),
     }
     if placement.get("requireIsa"):
         form["requireIsa"] = sorted(placement["requireIsa"])
-    form |= {key: placement[key] for key in ("runtimeClassName", "rdtClass") if key in placement}
-    return form
+    return form | {key: placement[key] for key in ("runtimeClassName", "rdtClass") if key in placement}
 
 
-def _set_fields(spec: EncoderDeploymentSpec, dumped: dict[str, Any]) -> dict[str, Any]:
-    # Only what the user wrote: a default filled in at read must not enter the hash.
+def _written_config(spec: EncoderDeploymentSpec) -> dict[str, Any]:
+    # Only what the user wrote: a default filled in at read must not enter the hash. Where the artifact lies is
+    # no part of what it is: its digest is.
     written = spec.config.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
     written["model"].pop("source", None)
-    return {key: value for key, value in written.items() if key in dumped}
+    return written
 
 
 def revision_hash(spec: EncoderDeploymentSpec, image: str, cpus_per_thread: int) -> str:
