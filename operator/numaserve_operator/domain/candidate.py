@@ -11,7 +11,7 @@ from numaserve_operator.domain.problems import Problem, find_problem
 from numaserve_operator.domain.revisions import Cast
 from numaserve_operator.domain.scale import scale_of
 from numaserve_operator.domain.snapshot import PodView, RevisionView, Snapshot
-from numaserve_operator.domain.traffic import active
+from numaserve_operator.domain.traffic import active, proven
 
 REASONS_BY_CONDITION: dict[ConditionType, frozenset[Reason]] = {
     ConditionType.MODEL_VERIFIED: frozenset(
@@ -102,11 +102,6 @@ def _different_execution(view: RevisionView) -> Problem | None:
     )
 
 
-def usable(view: RevisionView) -> frozenset[str]:
-    """Uids of pods that are ready and have proved their cores and their model."""
-    return frozenset(p.uid for p in active(view) if p.available and p.report and p.report.ready)
-
-
 def needed(spec: EncoderDeploymentSpec, cast: Cast) -> int:
     """Pods of the candidate that must be usable before it is compared."""
     scale = scale_of(spec)
@@ -121,7 +116,7 @@ def gate_request(
     samples = snapshot.samples
     if samples and samples.error:
         return None, _gate_problem(Reason.SAMPLES_UNREADABLE, samples.error)
-    stable = _targets(cast.stable, usable(cast.stable)) if cast.stable else ()
+    stable = _targets(cast.stable, proven(cast.stable)) if cast.stable else ()
     if cast.stable and gates.against == "stable" and not stable:
         text = (
             f"stable revision {cast.stable.revision} has no ready pod to compare with. Wait for it, or compare with "

@@ -19,7 +19,7 @@ from numaserve_operator.domain.problems import Problem, find_problem
 from numaserve_operator.domain.revisions import Cast
 from numaserve_operator.domain.scale import scale_of
 from numaserve_operator.domain.snapshot import GateResult, RevisionView, Role, Snapshot, Verdict
-from numaserve_operator.domain.traffic import count_in_service, live
+from numaserve_operator.domain.traffic import count_in_service, live, proven
 
 Annotations = dict[str, str | None]
 
@@ -140,9 +140,10 @@ def _try(snapshot: Snapshot, spec: EncoderDeploymentSpec, cast: Cast, view: Revi
     if spec.replicas == 0:
         return step
     step.problem = judging.find_candidate_problem(spec, cast, view)
-    if step.problem and step.problem.fatal:
+    passed_alone = cast.stable is None and view.phase is Phase.SHIFTING
+    if step.problem and step.problem.fatal and not passed_alone:
         return _fail(snapshot, step, view, step.problem)
-    step.usable = judging.usable(view)
+    step.usable = proven(view)
     if view.phase is Phase.SHIFTING:
         _shift(snapshot, spec, step, view)
     elif len(step.usable) >= judging.needed(spec, cast):
@@ -212,7 +213,8 @@ def _shift(snapshot: Snapshot, spec: EncoderDeploymentSpec, step: Transition, vi
     step.shifting = True
     step.phase = Phase.SHIFTING
     scale = scale_of(spec)
-    enough = scale.desired if step.cast.stable else max(1, scale.floor)
+    # Where nothing served before, one good pod beats waiting for all of them.
+    enough = scale.desired if step.cast.stable else 1
     if count_in_service([view]) < enough:
         return
     old = step.cast.stable

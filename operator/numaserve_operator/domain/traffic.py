@@ -44,6 +44,11 @@ def active(view: RevisionView) -> list[PodView]:
     return [p for p in live(view) if p.withdrawn_at is None]
 
 
+def proven(view: RevisionView) -> frozenset[str]:
+    """Uids of pods that are ready and have reported their cores and their model."""
+    return frozenset(p.uid for p in active(view) if p.available and p.report and p.report.ready)
+
+
 def in_service(pod: PodView) -> bool:
     """Whether the pod gets requests now and will go on getting them."""
     return pod.available and pod.serving_label and pod.in_endpoints and pod.withdrawn_at is None
@@ -75,7 +80,10 @@ class Router:
         views = [v for v in (self.stable, self.candidate, *self.losers) if v]
         self.slack = count_in_service(views) - self.scale.floor
         if self.candidate and self.shifting:
-            self._label(self.candidate)
+            self._label(self.candidate, self.usable)
+        if self.stable:
+            # Pods born before the promotion carry no label from the template.
+            self._label(self.stable, proven(self.stable))
         for loser in self.losers:
             self._size(loser, 0)
             self._sweep(loser.pods)
@@ -86,9 +94,9 @@ class Router:
             self._size(self.candidate, self._candidate_target(self.candidate))
         return self.traffic
 
-    def _label(self, view: RevisionView) -> None:
+    def _label(self, view: RevisionView, fit: frozenset[str]) -> None:
         for pod in active(view):
-            if pod.uid in self.usable and not pod.serving_label:
+            if pod.uid in fit and not pod.serving_label:
                 label = {names.LABEL_SERVING: names.SERVING_TRUE}
                 self.traffic.patches.append(PodPatch(pod.name, pod.uid, labels=dict(label)))
                 self.traffic.waiting = True
