@@ -65,7 +65,7 @@ class Toleration(Strict):
     operator: Literal["Exists", "Equal"] | None = None
     value: LabelValue | None = None
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    toleration_seconds: Annotated[int, Field(ge=0)] | None = None
+    toleration_seconds: Annotated[int, Field(ge=0, le=2_147_483_647)] | None = None
 
 
 class TopologySpread(Strict):

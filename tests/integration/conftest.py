@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,6 +14,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from localcluster import binaries
 from localcluster.controlplane import ControlPlane
 from numaserve_api.crd.generate import definition
 
@@ -22,8 +25,15 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
     """etcd, API server and controller manager of their own; no nodes."""
-    with ControlPlane.temporary() as plane:
+    plane = ControlPlane.temporary()
+    try:
+        with warnings.catch_warnings():
+            # Components outlive the handles they were started with: they are stopped by their recorded ids.
+            warnings.simplefilter("ignore", ResourceWarning)
+            plane.start()
         yield plane
+    finally:
+        plane.stop()
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +62,8 @@ def crd(api: httpx.Client) -> dict[str, Any]:
     deadline = time.monotonic() + ESTABLISH_SECONDS
     while time.monotonic() < deadline:
         stored: dict[str, Any] = api.get(url).json()
-        met = {c["type"] for c in stored.get("status", {}).get("conditions", []) if c["status"] == "True"}
+        conditions = stored.get("status", {}).get("conditions") or []
+        met = {c["type"] for c in conditions if c["status"] == "True"}
         served = api.get(f"/apis/{wanted['spec']['group']}/v1alpha1/{wanted['spec']['names']['plural']}")
         if "Established" in met and served.status_code == 200:
             return stored
@@ -68,3 +79,14 @@ def namespace(api: httpx.Client) -> Iterator[str]:
     assert answer.status_code == 201, answer.text
     yield name
     api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture(scope="session")
+def kubectl(plane: ControlPlane) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """kubectl as an administrator; never raises, the test looks at code and words."""
+
+    def run(*words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        command = [str(binaries.kubernetes() / "kubectl"), "--kubeconfig", str(plane.kubeconfig), *words]
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+
+    return run
