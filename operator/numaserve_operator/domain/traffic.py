@@ -18,8 +18,8 @@ from numaserve_operator.domain.snapshot import PodView, RevisionView
 
 DELETION_COST = "-1000"
 DEBRIS_SECONDS = 600.0
-STABLE_REJECTIONS = 5
-"""Pods of a serving revision that kubelets may refuse within DEBRIS_SECONDS before we stop asking."""
+BREAKER_REJECTIONS = 5
+"""Pods of one revision that kubelets may refuse within DEBRIS_SECONDS before we stop asking."""
 
 
 @dataclass
@@ -91,7 +91,8 @@ class Router:
             self._size(self.stable, self._stable_target(self.stable))
             self._bound_rejections(self.stable)
         if self.candidate:
-            self._size(self.candidate, self._candidate_target(self.candidate))
+            self._size(self.candidate, self._candidate_target(self.candidate), serving=self.shifting)
+            self._bound_rejections(self.candidate)
         return self.traffic
 
     def _label(self, view: RevisionView, fit: frozenset[str]) -> None:
@@ -115,9 +116,11 @@ class Router:
         room = self.scale.limit - _alive(others)
         return min(self.scale.desired, max(room, len(active(view))))
 
-    def _size(self, view: RevisionView, target: int) -> None:
-        standing = active(view)
+    def _size(self, view: RevisionView, target: int, serving: bool = True) -> None:
+        """Replicas for ``target`` pods; where not ``serving``, pods left in service from an earlier life go first."""
+        standing = [p for p in active(view) if serving or not p.serving_label]
         excess = sorted(standing, key=_first_to_go)[: max(len(standing) - target, 0)]
+        excess += [p for p in active(view) if p.serving_label and not serving]
         kept = len([pod for pod in excess if self._withdraw(pod)])
         leaving = len([pod for pod in live(view) if pod.withdrawn_at and self._keep_leaving(pod)])
         self.traffic.replicas[view.name] = target + kept + leaving
@@ -169,7 +172,7 @@ class Router:
         rejected = rejected_pods(view)
         old = [p for p in rejected if (self.now - p.created).total_seconds() >= DEBRIS_SECONDS]
         self._sweep(old)
-        if len(rejected) - len(old) >= STABLE_REJECTIONS:
+        if len(rejected) - len(old) >= BREAKER_REJECTIONS:
             self.traffic.replicas[view.name] = len(live(view))
 
 

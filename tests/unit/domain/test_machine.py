@@ -140,8 +140,7 @@ class RolloutMachine(RuleBasedStateMachine):
         """A serving label only on pods whose revision passed a comparison at some time."""
         for stored in self.cluster.sets.values():
             if any(p.view.serving_label for p in stored.pods):
-                passed = '"verdict": "passed"' in stored.annotations.get(names.ANNOTATION_GATE_RESULT, "")
-                assert passed or names.ANNOTATION_PROMOTED_AT in stored.annotations
+                assert stored.revision in self.cluster.ever_passed
 
     @invariant()
     def pods_stay_bounded(self) -> None:

@@ -119,6 +119,7 @@ class SimulatedCluster:
     annotations: dict[str, str] = field(default_factory=dict)
     events: list[str] = field(default_factory=list)
     gates_run: int = 0
+    ever_passed: set[str] = field(default_factory=set)
     pending_gate: GateRequest | None = None
     drained: set[str] = field(default_factory=set)
     removed: list[PodView] = field(default_factory=list)
@@ -299,6 +300,8 @@ class SimulatedCluster:
         self.gates_run += 1
         if stored:
             result = replace(self.gate(request), finished_at=self.now, attempts=request.attempts)
+            if result.verdict is Verdict.PASSED:
+                self.ever_passed.add(stored.revision)
             stored.annotations[names.ANNOTATION_GATE_RESULT] = dump_result(result)
             assert load_result(stored.annotations[names.ANNOTATION_GATE_RESULT]) == result
 
