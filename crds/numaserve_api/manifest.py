@@ -7,18 +7,23 @@ itself lies outside the manifest, so that deployment choices do not change the d
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from numaserve_api.base import Digest, Strict
+from numaserve_api.base import Digest, Matches, Strict
 from numaserve_api.config import Output, Pooling, Quantization, Space, Task
 
 MANIFEST_FILE = "manifest.json"
 CONFIG_FILE = "config_deploy.yaml"
 
 RelativePath = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$", max_length=512)
+    str,
+    StringConstraints(max_length=512),
+    Matches(
+        r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$",
+        "must be a path inside the artifact: names of letters, digits and _ . - that begin with no dot",
+    ),
 ]
 
 
@@ -63,7 +68,7 @@ class ArtifactFiles(Strict):
 class Manifest(Strict):
     """The manifest document, version 1."""
 
-    version: int = 1
+    version: Literal[1] = 1
     files: list[FileEntry]
     parts: ArtifactFiles
     model: ModelFacts

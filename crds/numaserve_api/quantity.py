@@ -49,10 +49,10 @@ def canonical_quantity(text: str) -> str:
 
     Raises ValueError when the text is not a quantity.
     """
-    value = parse_quantity(text)
-    if value != value.to_integral_value(context=_EXACT):
-        return f"{int(_EXACT.scaleb(value, 3).to_integral_value(ROUND_CEILING, _EXACT))}m"
-    whole = int(value)
+    milli = int(_EXACT.scaleb(parse_quantity(text), 3).to_integral_value(ROUND_CEILING, _EXACT))
+    whole, rest = divmod(milli, 1000)
+    if rest:
+        return f"{milli}m"
     for suffix, factor in reversed(_BINARY.items()):
         if whole and whole % factor == 0:
             return f"{whole // factor}{suffix}"

@@ -68,6 +68,7 @@ def test_spellings_of_two_gibibytes_are_one() -> None:
 def test_fractions_are_written_in_milli_rounded_up() -> None:
     assert canonical_quantity("0.5") == "500m"
     assert canonical_quantity("1u") == "1m"
+    assert canonical_quantity("1023999.001m") == "1Ki"
 
 
 def test_bytes_are_whole_and_rounded_up() -> None:
