@@ -6,6 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
+from localcluster.locks import exclusive
 from localcluster.paths import REPOSITORY, cache_root
 from localcluster.shell import run
 
@@ -26,9 +27,15 @@ def kubernetes_dir() -> Path:
 def kubernetes() -> Path:
     """The folder with one link per component, building the binary when it is not cached (about 5 minutes on 2 cores)."""
     folder = kubernetes_dir()
-    if not (folder / "kubectl").exists():
-        _build(folder)
+    if not _complete(folder):
+        with exclusive(folder.with_suffix(".lock")):
+            if not _complete(folder):
+                _build(folder)
     return folder
+
+
+def _complete(folder: Path) -> bool:
+    return all((folder / applet).exists() for applet in APPLETS)
 
 
 def _build(folder: Path) -> None:
@@ -67,7 +74,8 @@ def helm() -> Path:
     """The helm binary, installed with `go install` when it is not cached."""
     folder = cache_root() / "bin" / f"helm-{HELM_VERSION}"
     if not (folder / "helm").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        env = {**os.environ, "GOBIN": str(folder), "CGO_ENABLED": "0"}
-        run(["go", "install", f"helm.sh/helm/v3/cmd/helm@{HELM_VERSION}"], env=env, timeout=3000)
+        with exclusive(cache_root() / "bin" / "helm.lock"):
+            folder.mkdir(parents=True, exist_ok=True)
+            env = {**os.environ, "GOBIN": str(folder), "CGO_ENABLED": "0"}
+            run(["go", "install", f"helm.sh/helm/v3/cmd/helm@{HELM_VERSION}"], env=env, timeout=3000)
     return folder / "helm"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -15,10 +16,27 @@ from rich.console import Console
 from localcluster import binaries, images
 from localcluster.cluster import Cluster
 from localcluster.errors import ClusterError
+from localcluster.targets import Target, target_of
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 console = Console(stderr=True, highlight=False)
-PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
+# What follows belongs to the other program, `--` and `--help` included.
+PASS_THROUGH = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "allow_interspersed_args": False,
+    "help_option_names": [],
+}
+
+
+@app.callback()
+def choose(
+    kind: Annotated[
+        str, typer.Option("--cluster", envvar="CLUSTER", help="local, kind, or current (your own kubeconfig).")
+    ] = "local",
+) -> None:
+    """A Kubernetes cluster to try numaserve on."""
+    os.environ["CLUSTER"] = kind
 
 
 @contextmanager
@@ -33,9 +51,19 @@ def shown_step(title: str) -> Iterator[None]:
     console.print(f"  [green]✓[/] {title} [dim]{time.monotonic() - begin:.1f} s[/]")
 
 
-def cluster() -> Cluster:
-    """The cluster NUMASERVE_CLUSTER names, with steps shown."""
-    return Cluster(step=shown_step)
+def cluster() -> Target:
+    """The cluster that CLUSTER and NUMASERVE_CLUSTER name, with steps shown."""
+    return target_of(shown_step)
+
+
+def local_cluster() -> Cluster:
+    """The local cluster, for what only that has."""
+    target = cluster()
+    if not isinstance(target, Cluster):
+        raise ClusterError(
+            f"CLUSTER={os.environ['CLUSTER']} has no kubeconfig of ours: this works on the local cluster"
+        )
+    return target
 
 
 @app.command()
@@ -52,9 +80,14 @@ def down() -> None:
 
 @app.command()
 def status() -> None:
-    """List the components and their process ids."""
-    for name, state in cluster().status():
+    """List the components with their process ids, and the nodes. Exit code 1 when something is wrong or absent."""
+    lines = list(cluster().status())
+    for name, state in lines:
         print(f"{name:28} {state}")
+    if not lines:
+        console.print("the cluster is not there: start it with `up`")
+    if not lines or any(state.startswith("dead") or state == "NotReady" for _, state in lines):
+        raise typer.Exit(1)
 
 
 @app.command("binaries")
@@ -76,17 +109,25 @@ def build_images() -> None:
 
 
 @app.command("load-images")
-def load_images() -> None:
-    """Build and import the images into every node."""
-    references = images.build_all()
+def load_images(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="serving, operator; all by default.")
+    ] = None,
+) -> None:
+    """Build images and bring them to the nodes; print the references the cluster knows them by."""
+    references = images.build_all(names or ())
     with shown_step("images into the nodes"):
-        cluster().load_images(references)
+        target = cluster()
+        loaded = target.load_images(references)
+    digests = target.by_digest(loaded) if isinstance(target, Cluster) else {}
+    for name, reference in loaded.items():
+        print(f"{name} {reference} {digests.get(name, '')}".rstrip())
 
 
 @app.command()
 def kubeconfig() -> None:
     """Print the path of the administrator's kubeconfig."""
-    print(cluster().kubeconfig)
+    print(local_cluster().kubeconfig)
 
 
 @app.command()
@@ -102,7 +143,10 @@ def volume(
 @app.command("exec", context_settings=PASS_THROUGH)
 def execute(context: typer.Context) -> None:
     """Run a command inside the cluster's network, kubectl and helm on PATH."""
-    raise typer.Exit(cluster().execute(context.args))
+    words = context.args[1:] if context.args[:1] == ["--"] else context.args
+    if not words:
+        raise ClusterError("exec: say what to run, as in `exec -- kubectl get nodes`")
+    raise typer.Exit(cluster().execute(words))
 
 
 @app.command(context_settings=PASS_THROUGH)
@@ -116,5 +160,6 @@ def main() -> None:
     try:
         app()
     except ClusterError as error:
-        console.print(f"[red]error:[/] {error}", markup=True, soft_wrap=True)
+        console.print("[red]error:[/]", end=" ")
+        console.print(str(error), markup=False, soft_wrap=True)  # logs hold brackets that are no markup
         sys.exit(1)

@@ -6,21 +6,52 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from localcluster import binaries, cgroups, images, machine, mounts, network, packages, render, volumes
-from localcluster.controlplane import ControlPlane, Endpoints
+from localcluster import binaries, cgroups, images, leftovers, machine, mounts, network, packages, render, volumes
+from localcluster.controlplane import ControlPlane
+from localcluster.errors import ClusterError
+from localcluster.flags import Endpoints
 from localcluster.kubeconfig import write as write_kubeconfig
+from localcluster.locks import exclusive
 from localcluster.nodes import Node
 from localcluster.paths import Layout
 from localcluster.processes import Processes
-from localcluster.shell import run, succeeds
+from localcluster.shell import direct_environment, run
+
+PATIENCE_SECONDS = 30.0
+STOP_SECONDS = 3.0
+"""How long `down` waits before it kills: nothing that a component could still write is kept."""
 
 Step = Callable[[str], AbstractContextManager[object]]
+
+
+def require_root() -> None:
+    """Namespaces, mounts and cgroups are made by root only."""
+    if os.geteuid() != 0:
+        raise ClusterError("the local cluster makes network namespaces, mounts and cgroups: run this as root")
+
+
+def stop_order(names: Sequence[str]) -> list[str]:
+    """Clients before the servers they use: kubelets, everything else, API server, etcd."""
+    last = ("kube-apiserver", "etcd")
+    rank = {name: 1 + last.index(name) if name in last else 0 for name in names}
+    return sorted(names, key=lambda name: (rank[name], not name.startswith("kubelet-"), name))
+
+
+def ready_nodes(listed: Mapping[str, Any]) -> set[str]:
+    """Names of the Ready nodes in a NodeList."""
+    return {
+        node["metadata"]["name"]
+        for node in listed["items"]
+        if any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", []))
+    }
 
 
 def quiet(_title: str) -> AbstractContextManager[object]:
@@ -47,6 +78,10 @@ class Cluster:
         return self.layout.netns
 
     @property
+    def lock(self) -> Path:
+        return self.layout.run.with_suffix(".lock")
+
+    @property
     def processes(self) -> Processes:
         group = cgroups.tracking_group(f"{self.layout.cgroup}/{cgroups.SYSTEM}")
         return Processes(self.layout.pids, self.layout.logs, self.layout.netns, group)
@@ -68,13 +103,18 @@ class Cluster:
 
     def up(self) -> None:
         """Bring the cluster up; a healthy one is left as it is, a broken one is replaced."""
+        require_root()
+        with exclusive(self.lock):
+            self._up()
+
+    def _up(self) -> None:
         with self.step("Debian packages (containerd, runc, etcd, CNI, buildah)"):
             packages.install()
         with self.step(f"Kubernetes {binaries.KUBERNETES_VERSION} from Go modules"):
             binaries.kubernetes()
         if self.healthy():
             return
-        self.down()
+        self._down()
         with self.step("pause image"):
             images.pause()
         with self.step("network namespace"):
@@ -90,11 +130,16 @@ class Cluster:
 
     def down(self) -> None:
         """Remove every process, mount, cgroup, namespace and file of this cluster. Safe to run twice."""
-        for node in self.nodes:
-            self.processes.stop(f"kubelet-{node.spec.name}")
-        for name in self.processes.names():
-            self.processes.stop(name)
+        require_root()
+        with exclusive(self.lock):
+            self._down()
+
+    def _down(self) -> None:
+        for name in stop_order(self.processes.names()):
+            self.processes.stop(name, STOP_SECONDS)
         cgroups.kill_all(self.layout.cgroup)
+        leftovers.remove_shim_sockets(self.layout.run)
+        leftovers.remove_cni_results(self.layout.run)
         mounts.unmount_below(self.layout.run)
         mounts.unmount_below(self.layout.root)
         network.remove(self.layout)
@@ -107,7 +152,16 @@ class Cluster:
         expected = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"}
         expected |= {f"{kind}-{n.spec.name}" for kind in ("containerd", "kubelet") for n in self.nodes}
         alive = {name for name in self.processes.names() if self.processes.pid(name)}
-        return expected <= alive and self._nodes_ready()
+        return expected <= alive and self._become_ready(PATIENCE_SECONDS)
+
+    def _become_ready(self, seconds: float) -> bool:
+        """A busy machine makes a node NotReady for moments: that alone is no reason to replace a cluster."""
+        deadline = time.monotonic() + seconds
+        while not self._nodes_ready():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.5)
+        return True
 
     def _prepare(self) -> None:
         for folder in (self.layout.root, self.layout.run, self.layout.volumes):
@@ -118,7 +172,7 @@ class Cluster:
     def _start_nodes(self) -> None:
         for node in self.nodes:
             node.start_containerd()
-            node.load(images.archive_of(render.PAUSE_IMAGE))
+            node.load(images.archive_of(render.PAUSE_IMAGE), render.PAUSE_IMAGE)
             node.start_kubelet(self.plane.endpoints.server, self.plane.authority)
 
     def _start_proxy(self) -> None:
@@ -134,19 +188,16 @@ class Cluster:
 
     def _wait_nodes(self) -> None:
         last = f"kubelet-{self.nodes[-1].spec.name}"
-        self.processes.wait_for(last, self._nodes_ready, 90, "three ready nodes")
+        self.processes.wait_for(last, self._nodes_ready, 90, "three ready nodes", self.processes.names())
 
     def _nodes_ready(self) -> bool:
+        return self._ready_nodes() == {node.spec.name for node in self.nodes}
+
+    def _ready_nodes(self) -> set[str]:
         try:
-            listed = json.loads(self.kubectl("get", "nodes", "-o", "json", "--request-timeout=5s"))
-        except Exception:
-            return False
-        ready = [
-            node["metadata"]["name"]
-            for node in listed["items"]
-            if any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", []))
-        ]
-        return len(ready) == len(self.nodes)
+            return ready_nodes(json.loads(self.kubectl("get", "nodes", "-o", "json", "--request-timeout=5s")))
+        except ClusterError:
+            return set()
 
     # What people and tests do with a running cluster.
 
@@ -158,12 +209,25 @@ class Cluster:
         """Environment with kubectl and helm on PATH and KUBECONFIG set."""
         folders = [str(binaries.kubernetes()), str(binaries.helm().parent)]
         path = ":".join([*folders, os.environ.get("PATH", "")])
-        return {**os.environ, "PATH": path, "KUBECONFIG": str(self.kubeconfig)}
+        return {**direct_environment(), "PATH": path, "KUBECONFIG": str(self.kubeconfig)}
 
     def kubectl(self, *words: str, stdin: str | None = None, timeout: float = 120) -> str:
         """Run kubectl as administrator and return its output."""
         kubectl = binaries.kubernetes() / "kubectl"
-        return run(self.enter([kubectl, f"--kubeconfig={self.kubeconfig}", *words]), stdin=stdin, timeout=timeout)
+        command = self.enter([kubectl, f"--kubeconfig={self.kubeconfig}", *words])
+        return run(command, stdin=stdin, timeout=timeout, env=direct_environment())
+
+    def run_in_netns(self, command: Sequence[str | Path], timeout: float = 900) -> str:
+        """Run a command in the namespace, kubectl and helm on PATH; its output, or ClusterError."""
+        return run(self.enter(command), env=self.environment(), timeout=timeout)
+
+    def node(self, name: str) -> Node:
+        """One node by name."""
+        return next(node for node in self.nodes if node.spec.name == name)
+
+    def start_kubelet(self, name: str) -> None:
+        """Start the kubelet of a node again after `node(name).stop_kubelet()`."""
+        self.node(name).start_kubelet(self.plane.endpoints.server, self.plane.authority)
 
     def execute(self, command: Sequence[str]) -> int:
         """Run a command in the namespace with the terminal attached; its exit code."""
@@ -184,8 +248,14 @@ class Cluster:
         ]
         missing = [(node, ref) for node, ref in wanted if not node.has_image(ref)]
         with ThreadPoolExecutor(3) as pool:
-            list(pool.map(lambda pair: pair[0].load(images.archive_of(pair[1])), missing))
+            list(pool.map(lambda pair: pair[0].load(images.archive_of(pair[1]), pair[1]), missing))
         return references
+
+    def by_digest(self, references: Mapping[str, str]) -> Mapping[str, str]:
+        """Loaded images by digest, a form the nodes resolve too: {name: NAME@sha256:…}."""
+        ordinary = self.nodes[-1]
+        found = {name: ordinary.by_digest(ref) for name, ref in references.items()}
+        return {name: ref for name, ref in found.items() if ref}
 
     def volume(self, name: str, namespace: str, source: Path | None = None) -> None:
         """A PersistentVolume all nodes can mount, bound to a claim of the same name, optionally filled."""
@@ -194,13 +264,15 @@ class Cluster:
         if source:
             shutil.copytree(source, folder, dirs_exist_ok=True)
         self.kubectl("apply", "-f", "-", stdin=volumes.manifests(name, namespace, folder))
+        bound = "--for=jsonpath={.status.phase}=Bound"
+        self.kubectl("-n", namespace, "wait", bound, f"pvc/{name}", "--timeout=30s")
 
     def status(self) -> Iterator[tuple[str, str]]:
-        """Every component with its process id, or `dead`."""
-        for name in self.processes.names():
+        """Every component with its process id, or `dead` and where its log is; then the nodes."""
+        names = self.processes.names()
+        for name in names:
             pid = self.processes.pid(name)
-            yield name, str(pid) if pid else "dead"
-
-    def reachable(self) -> bool:
-        """Whether the API server answers."""
-        return succeeds(self.enter([binaries.kubernetes() / "kubectl", f"--kubeconfig={self.kubeconfig}", "version"]))
+            yield name, str(pid) if pid else f"dead, see {self.layout.logs / name}.log"
+        ready = self._ready_nodes() if names else set()
+        for node in self.nodes if names else []:
+            yield node.spec.name, "Ready" if node.spec.name in ready else "NotReady"

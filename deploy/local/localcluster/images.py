@@ -7,15 +7,19 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from localcluster import machine
+from localcluster.errors import ClusterError
+from localcluster.locks import exclusive
 from localcluster.paths import REPOSITORY, cache_root
 from localcluster.render import PAUSE_IMAGE
 from localcluster.shell import run
 
 BASE_IMAGE = "numaserve.local/base:bookworm-1"
+KEPT_ARCHIVES = 3
 BASE_PACKAGES = "python3,python3-venv,ca-certificates"
 
 
@@ -64,18 +68,37 @@ def archive_of(ref: str) -> Path:
     return cache_root() / "images" / (ref.replace("/", "_").replace(":", "_") + ".tar")
 
 
-def build_all() -> dict[str, str]:
-    """Build what is not cached and return {name: reference}; also written to images.json in the cache."""
-    refs = {}
-    for spec in IMAGES:
-        refs[spec.name] = ref = reference(spec)
-        if not archive_of(ref).exists():
-            base()
-            _build(spec, ref)
-            _prune(spec.name, keep=3)
-    pause()
-    (cache_root() / "images.json").write_text(json.dumps(refs, indent=2) + "\n")
-    return refs
+def build_all(names: Sequence[str] = ()) -> dict[str, str]:
+    """Build what is not cached and return {name: reference}; also written to images.json in the cache.
+
+    ``names`` chooses among IMAGES, all of them when empty. Raises ClusterError for a name that is none of them.
+    """
+    refs = {spec: reference(spec) for spec in chosen(names)}
+    with exclusive(cache_root() / "images.lock"):
+        for spec, ref in refs.items():
+            if not archive_of(ref).exists():
+                base()
+                _build(spec, ref)
+                _prune(spec.name)
+        _pause_archive()
+        return _remember({spec.name: ref for spec, ref in refs.items()})
+
+
+def _remember(built: dict[str, str]) -> dict[str, str]:
+    """Note the newest reference of every image in images.json; those not built now keep theirs."""
+    file = cache_root() / "images.json"
+    before = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps({**before, **built}, indent=2) + "\n")
+    return built
+
+
+def chosen(names: Sequence[str]) -> list[ImageSpec]:
+    """The images of these names, all when none is given."""
+    known = {spec.name: spec for spec in IMAGES}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ClusterError(f"no image is called {', '.join(unknown)}: there are {', '.join(known)}")
+    return [known[name] for name in names] or list(IMAGES)
 
 
 def _buildah(*words: str | Path, timeout: float = 1500) -> str:
@@ -87,9 +110,9 @@ def _buildah(*words: str | Path, timeout: float = 1500) -> str:
 
 
 def _build(spec: ImageSpec, ref: str) -> None:
-    # The build sees the machine's certificates and pip settings, none of which stay in the image.
-    pip = {k: v for k, v in os.environ.items() if k in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")}
-    arguments = [f"--build-arg={k}={v}" for k, v in {"BASE_IMAGE": BASE_IMAGE, **pip}.items()]
+    # The build sees the machine's certificates and package index, neither of which stays in the image.
+    index = {k: v for k, v in os.environ.items() if k in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")}
+    arguments = [f"--build-arg={k}={v}" for k, v in {"BASE_IMAGE": BASE_IMAGE, **index}.items()]
     _buildah(
         "bud", "--layers", "--pull-never", *arguments,
         "--volume", "/etc/ssl/certs:/etc/ssl/certs:ro",
@@ -114,10 +137,21 @@ def push(ref: str, registry: str) -> str:
     return target
 
 
-def _prune(name: str, keep: int) -> None:
+def _prune(name: str) -> None:
+    """Forget all but the newest archives of an image, and their layers in buildah's store."""
     archives = sorted(archive_of("x").parent.glob(f"numaserve.local_{name}_*.tar"), key=lambda p: -p.stat().st_mtime)
-    for old in archives[keep:]:
+    for old in archives[KEPT_ARCHIVES:]:
         old.unlink()
+    kept = {reference_of(archive) for archive in archives[:KEPT_ARCHIVES]}
+    for ref in _buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
+        if ref.startswith(f"numaserve.local/{name}:") and ref not in kept:
+            _buildah("rmi", ref)
+
+
+def reference_of(archive: Path) -> str:
+    """The image a cached archive holds; undoes `archive_of`."""
+    host, name, tag = archive.name.removesuffix(".tar").split("_")
+    return f"{host}/{name}:{tag}"
 
 
 def base() -> None:
@@ -142,7 +176,15 @@ def base() -> None:
 
 
 def pause() -> Path:
-    """The sandbox image: catatonit, Debian's tiny init, waiting for signals."""
+    """The archive of the sandbox image, made when it is not cached."""
+    if archive_of(PAUSE_IMAGE).exists():
+        return archive_of(PAUSE_IMAGE)
+    with exclusive(cache_root() / "images.lock"):
+        return _pause_archive()
+
+
+def _pause_archive() -> Path:
+    """catatonit, Debian's tiny init, waiting for signals. The caller holds the lock."""
     target = archive_of(PAUSE_IMAGE)
     if target.exists():
         return target
@@ -156,7 +198,7 @@ def pause() -> Path:
 def _exists(ref: str) -> bool:
     try:
         _buildah("inspect", "--type", "image", ref)
-    except Exception:
+    except ClusterError:
         return False
     return True
 

@@ -56,7 +56,7 @@ def plan_nodes(cpus: list[int]) -> list[NodeSpec]:
     both be pinned on a machine of two CPUs; a bigger machine gives each node half of its CPUs.
     """
     if len(cpus) < 2:
-        raise ValueError(
+        raise ClusterError(
             f"two CPUs are needed to pin a stable and a candidate revision, this process may use {len(cpus)}"
         )
     half = len(cpus) // 2

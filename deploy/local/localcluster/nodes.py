@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from localcluster import binaries, cgroups, kubeconfig, render
 from localcluster.certs import Authority
+from localcluster.errors import ClusterError
 from localcluster.machine import NodeSpec
 from localcluster.paths import Layout
 from localcluster.processes import Processes
 from localcluster.shell import run, succeeds
+
+
+def image_digest(listing: str, reference: str) -> str | None:
+    """The digest of an image in the output of `ctr images ls`; None when it is not listed."""
+    rows = [line.split() for line in listing.splitlines()]
+    return next((row[2] for row in rows if row and row[0] == reference), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +86,43 @@ class Node:
             ],
         )
 
+    def stop_kubelet(self) -> None:
+        """Stop the kubelet; its pods keep running, and after 40 s the node is NotReady."""
+        self.processes.stop(f"kubelet-{self.spec.name}")
+
     def stop(self) -> None:
         """Stop the kubelet, then containerd; pods keep running until `down` ends their cgroup."""
-        self.processes.stop(f"kubelet-{self.spec.name}")
+        self.stop_kubelet()
         self.processes.stop(f"containerd-{self.spec.name}")
 
-    def load(self, archive: Path) -> None:
-        """Import a docker-archive into this node's image store."""
-        run([*self._ctr(), "-n", "k8s.io", "images", "import", "--snapshotter", "overlayfs", archive], timeout=300)
+    def load(self, archive: Path, reference: str) -> str:
+        """Import a docker-archive into this node's image store; the reference by digest.
+
+        An archive brings only the tag. The name by digest is added, so that the runtime resolves both and
+        reports the digest as the pod's imageID, as it does for an image pulled from a registry.
+        """
+        self._images("import", "--snapshotter", "overlayfs", str(archive))
+        by_digest = self.by_digest(reference)
+        if by_digest is None:
+            raise ClusterError(f"{archive} holds no image {reference}: delete the file and build the images again")
+        self._images("tag", "--force", reference, by_digest)
+        return by_digest
+
+    def by_digest(self, reference: str) -> str | None:
+        """NAME@sha256:… of an image the node has."""
+        digest = image_digest(self._images("ls", f"name=={reference}"), reference)
+        return digest and f"{reference.rpartition(':')[0]}@{digest}"
 
     def has_image(self, reference: str) -> bool:
         """Whether the node's runtime already has the image."""
-        return bool(run([*self._ctr(), "-n", "k8s.io", "images", "ls", "-q", f"name=={reference}"]).strip())
+        return self.by_digest(reference) is not None
+
+    def _images(self, *words: str) -> str:
+        return run([*self._ctr(), "-n", "k8s.io", "images", *words], timeout=300)
 
     def forget_cpu_state(self) -> None:
         """Remove the CPU manager's checkpoint, as an administrator does after a topology change."""
         (self.root / "kubelet" / "cpu_manager_state").unlink(missing_ok=True)
-
-    def remove(self) -> None:
-        """Delete the node's files; mounts below must be gone."""
-        shutil.rmtree(self.root, ignore_errors=True)
 
     def _ctr(self) -> list[str]:
         return ["ctr", "--address", str(self.socket)]

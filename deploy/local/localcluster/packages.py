@@ -6,7 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-from localcluster.shell import run, succeeds
+from localcluster.errors import ClusterError
+from localcluster.shell import run
 
 REQUIRED = {
     "containerd": "/usr/bin/containerd",
@@ -19,28 +20,33 @@ REQUIRED = {
     "iptables": "/usr/sbin/iptables",
     "iproute2": "/usr/sbin/ip",
     "conntrack": "/usr/sbin/conntrack",
+    "procps": "/usr/sbin/sysctl",
+    "mount": "/usr/bin/mount",
     "ca-certificates": "/usr/sbin/update-ca-certificates",
 }
 
 
-def missing() -> list[str]:
-    """Required packages that are not installed, by the file each brings."""
-    return [
-        name for name, file in REQUIRED.items() if not (Path(file).exists() or shutil.which(file.rpartition("/")[2]))
-    ]
+def missing(*names: str) -> list[str]:
+    """Which of these packages (all of the cluster's, when none is named) are not installed, by the file each brings."""
+    return [name for name in names or REQUIRED if not _present(Path(REQUIRED[name]))]
 
 
-def install() -> list[str]:
+def _present(file: Path) -> bool:
+    return file.exists() or shutil.which(file.name) is not None
+
+
+def install(*names: str) -> list[str]:
     """Install what is missing with apt; services of these packages are not started. Returns what was installed."""
-    wanted = missing()
+    wanted = missing(*names)
     if not wanted:
         return []
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise ClusterError(f"not installed: {', '.join(wanted)}. Install these Debian packages, or run this as root")
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-    if not succeeds(["apt-cache", "show", *wanted]):
-        run(["apt-get", "update", "-qq"], env=env)
+    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *wanted]
     try:
-        run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *wanted], env=env)
-    except Exception:
+        run(command, env=env)
+    except ClusterError:  # the package lists may be missing or old
         run(["apt-get", "update", "-qq"], env=env)
-        run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *wanted], env=env)
+        run(command, env=env)
     return wanted

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from localcluster.errors import ClusterError
+
+# It becomes a folder, a namespace, a cgroup and a part of socket paths.
+NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,18}[a-z0-9])?")
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
@@ -30,6 +35,10 @@ class Layout:
     def of(cls, name: str | None = None) -> Layout:
         """The layout of the named cluster under /var/lib/numaserve."""
         chosen = name or cluster_name()
+        if not NAME.fullmatch(chosen):
+            raise ClusterError(
+                f"NUMASERVE_CLUSTER={chosen!r} cannot name a cluster: use up to 20 lower-case letters, digits and dashes"
+            )
         return cls(chosen, Path("/var/lib/numaserve") / chosen)
 
     @property

@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from localcluster.errors import ClusterError
+from localcluster.shell import direct_environment
 
 
 def start_time(pid: int) -> int | None:
@@ -33,7 +34,7 @@ class Processes:
     netns: Path | None = None
     cgroup: Path | None = None
 
-    def start(self, name: str, command: Sequence[str | Path], env: Mapping[str, str] | None = None) -> int:
+    def start(self, name: str, command: Sequence[str | Path]) -> int:
         """Start a component in the cluster's namespace and cgroup; its output goes to logs/NAME.log."""
         for folder in (self.pids, self.logs):
             folder.mkdir(parents=True, exist_ok=True)
@@ -49,9 +50,9 @@ class Processes:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, **(env or {})},
+                env=direct_environment(),
             )
-        record = {"pid": child.pid, "start": start_time(child.pid), "command": words[-1 - len(command) :][:3]}
+        record = {"pid": child.pid, "start": start_time(child.pid), "command": [str(word) for word in command]}
         (self.pids / f"{name}.json").write_text(json.dumps(record))
         return child.pid
 
@@ -85,17 +86,21 @@ class Processes:
         except OSError:
             return "(no log)"
 
-    def wait_for(self, name: str, ready: Callable[[], bool], seconds: float, what: str) -> None:
-        """Wait until ready; at once an error with the log's tail when the component dies."""
+    def wait_for(
+        self, name: str, ready: Callable[[], bool], seconds: float, what: str, running: Sequence[str] = ()
+    ) -> None:
+        """Wait until ready; at once an error with the log's tail when this component, or one it needs, dies."""
         deadline = time.monotonic() + seconds
         while not ready():
-            if self.pid(name) is None:
-                raise ClusterError(f"{name} ended while starting. The end of its log:\n{self.tail(name)}")
+            for component in dict.fromkeys([*running, name]):
+                if self.pid(component) is None:
+                    raise ClusterError(f"{component} ended while starting. {self._end_of_log(component)}")
             if time.monotonic() > deadline:
-                raise ClusterError(
-                    f"{name}: {what} not seen within {seconds:.0f} s. The end of its log:\n{self.tail(name)}"
-                )
+                raise ClusterError(f"{name}: {what} not seen within {seconds:.0f} s. {self._end_of_log(name)}")
             time.sleep(0.2)
+
+    def _end_of_log(self, name: str) -> str:
+        return f"The end of {self.logs / name}.log:\n{self.tail(name)}"
 
 
 def _gone(pid: int, seconds: float) -> bool:

@@ -25,6 +25,7 @@ oom_score = 0
   sandbox_image = "{PAUSE_IMAGE}"
   restrict_oom_score_adj = true
   disable_apparmor = true
+  netns_mounts_under_state_dir = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{cni_bin}"
     conf_dir = "{cni_conf}"
@@ -34,6 +35,7 @@ oom_score = 0
       runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         SystemdCgroup = false
+        Root = "{state}/runc"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{root}/opt"
 """

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from localcluster.errors import ClusterError
+
+
+def direct_environment() -> dict[str, str]:
+    """This environment without proxies: what talks inside the cluster's network has no proxy to reach."""
+    return {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
 
 
 def run(
@@ -33,10 +39,10 @@ def run(
     return done.stdout
 
 
-def succeeds(command: Sequence[str | Path], timeout: float = 60) -> bool:
+def succeeds(command: Sequence[str | Path], timeout: float = 60, env: Mapping[str, str] | None = None) -> bool:
     """Whether a command exits 0."""
     try:
-        run(command, timeout=timeout)
+        run(command, timeout=timeout, env=env)
     except ClusterError:
         return False
     return True

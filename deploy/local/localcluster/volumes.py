@@ -9,7 +9,7 @@ import yaml
 
 
 def manifests(name: str, namespace: str, folder: Path) -> str:
-    """PersistentVolume and bound claim, as YAML documents."""
+    """PersistentVolume and the claim it is kept for, as YAML documents. ``folder`` is a path every node sees."""
     spec: dict[str, Any] = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
     volume = {
         "apiVersion": "v1",
@@ -32,13 +32,20 @@ def manifests(name: str, namespace: str, folder: Path) -> str:
     return yaml.safe_dump_all([volume, claim])
 
 
-def claim_with_loader(name: str, namespace: str, image: str) -> str:
-    """A claim of the default storage class and a pod that keeps it mounted while files are copied in."""
+def claim_with_loader(name: str, namespace: str, image: str, storage_class: str | None = None) -> str:
+    """A claim and a pod that keeps it mounted while files are copied in.
+
+    Without a storage class the default one is asked for a volume of one node, with one for a volume of many nodes.
+    """
+    mode = {"accessModes": ["ReadWriteMany"], "storageClassName": storage_class}
     claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}},
+        "spec": {
+            **(mode if storage_class else {"accessModes": ["ReadWriteOnce"]}),
+            "resources": {"requests": {"storage": "2Gi"}},
+        },
     }
     pod = {
         "apiVersion": "v1",
