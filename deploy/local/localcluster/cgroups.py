@@ -7,29 +7,35 @@ import signal
 import time
 from pathlib import Path
 
-from localcluster.machine import CGROUP_ROOT, cgroup_version
-
+CGROUP_ROOT = Path("/sys/fs/cgroup")
 SYSTEM = "system"
 """Child group of every daemon; containerd's shims are born in it."""
 
 
+def is_unified(root: Path = CGROUP_ROOT) -> bool:
+    """Whether the machine has cgroup v2 alone; a hybrid's controllers are v1."""
+    return (root / "cgroup.controllers").exists()
+
+
 def hierarchies(root: Path = CGROUP_ROOT) -> list[Path]:
     """Every mounted hierarchy: the root itself on v2, one folder a controller on v1."""
-    if (root / "cgroup.controllers").exists():
+    if is_unified(root):
         return [root]
     return sorted({p.resolve() for p in root.iterdir() if p.is_dir() and (p / "cgroup.procs").exists()})
 
 
-def create(path: str) -> None:
+def create(path: str, root: Path = CGROUP_ROOT) -> None:
     """Make a group in every hierarchy; on v1 hand down the CPUs and memory nodes, on v2 the controllers."""
-    for hierarchy in hierarchies():
+    unified = is_unified(root)
+    for hierarchy in hierarchies(root):
         current = hierarchy
         for part in Path(path.lstrip("/")).parts:
             parent, current = current, current / part
-            if cgroup_version() == 2:
+            if unified:
                 _delegate(parent)
             current.mkdir(exist_ok=True)
-            _inherit_cpuset(parent, current)
+            if not unified:
+                _inherit_cpuset(parent, current)
 
 
 def _delegate(group: Path) -> None:
@@ -44,7 +50,7 @@ def _delegate(group: Path) -> None:
 def _inherit_cpuset(parent: Path, child: Path) -> None:
     for name in ("cpuset.cpus", "cpuset.mems"):
         source, target = parent / name, child / name
-        if source.exists() and target.exists() and not target.read_text().strip() and cgroup_version() == 1:
+        if source.exists() and target.exists() and not target.read_text().strip():
             target.write_text(source.read_text().strip())
 
 
@@ -56,10 +62,10 @@ def tracking_group(path: str) -> Path:
     return hierarchies()[0] / path.lstrip("/")
 
 
-def members(path: str) -> list[int]:
+def members(path: str, root: Path = CGROUP_ROOT) -> list[int]:
     """Process ids in a group and everything below it, in any hierarchy."""
     found: set[int] = set()
-    for hierarchy in hierarchies():
+    for hierarchy in hierarchies(root):
         group = hierarchy / path.lstrip("/")
         for procs in [group / "cgroup.procs", *group.rglob("cgroup.procs")] if group.exists() else []:
             try:

@@ -88,12 +88,14 @@ def controller_manager(e: Endpoints, kubeconfig: Path, accounts_key: Path, autho
     """Every controller that is on by default.
 
     The claim binder looks every 2 s instead of every 15 s: a claim made together with its volume is
-    otherwise bound a quarter of a minute late whenever the binder sees the claim first.
+    otherwise bound a quarter of a minute late whenever the binder sees the claim first. With 20 requests a
+    second, the default, the controllers take 5 s to make their accounts.
     """
     return [
         f"--kubeconfig={kubeconfig}", f"--service-account-private-key-file={accounts_key}",
         f"--root-ca-file={authority}", "--use-service-account-credentials=true",
-        "--pvclaimbinder-sync-period=2s", f"--bind-address={e.address}", f"--secure-port={e.manager_port}",
+        "--pvclaimbinder-sync-period=2s", "--kube-api-qps=200", "--kube-api-burst=400",
+        f"--bind-address={e.address}", f"--secure-port={e.manager_port}",
         "--leader-elect=false", "--profiling=false",
     ]  # fmt: skip
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from localcluster.errors import ClusterError
 
-CGROUP_ROOT = Path("/sys/fs/cgroup")
-
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
@@ -71,11 +69,6 @@ def plan_nodes(cpus: list[int]) -> list[NodeSpec]:
 def usable_cpus() -> list[int]:
     """CPUs this process may run on, ascending."""
     return sorted(os.sched_getaffinity(0))
-
-
-def cgroup_version() -> int:
-    """2 on a unified hierarchy, else 1 (hybrid counts as 1: its controllers are v1)."""
-    return 2 if (CGROUP_ROOT / "cgroup.controllers").exists() else 1
 
 
 def apt_mirror(sources: Path = Path("/etc/apt")) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,18 +42,10 @@ class Processes:
             words = ["nsenter", f"--net={self.netns}", "--", *words]
         if self.cgroup:
             words = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(self.cgroup), *words]
-        with (self.logs / f"{name}.log").open("ab") as log:
-            child = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env=direct_environment(),
-            )
-        record = {"pid": child.pid, "start": start_time(child.pid), "command": [str(word) for word in command]}
+        pid = _spawn(words, self.logs / f"{name}.log")
+        record = {"pid": pid, "start": start_time(pid), "command": [str(word) for word in command]}
         (self.pids / f"{name}.json").write_text(json.dumps(record))
-        return child.pid
+        return pid
 
     def pid(self, name: str) -> int | None:
         """The id of a component that is alive and is the process we started."""
@@ -101,6 +92,17 @@ class Processes:
 
     def _end_of_log(self, name: str) -> str:
         return f"The end of {self.logs / name}.log:\n{self.tail(name)}"
+
+
+def _spawn(words: Sequence[str], log: Path) -> int:
+    """Start a program in a session of its own: no object is kept that would have to outlive it."""
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    files = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), append, 0o644),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    return os.posix_spawnp(words[0], list(words), direct_environment(), file_actions=files, setsid=True)
 
 
 def _gone(pid: int, seconds: float) -> bool:
