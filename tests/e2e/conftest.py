@@ -46,7 +46,8 @@ def world(cluster: Cluster, models: Path) -> Iterator[World]:
 
 def remove_namespace(cluster: Cluster, namespace: str) -> None:
     """Delete a namespace and its volume, and wait until its pods have given back their cores."""
-    cluster.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--wait=true", timeout=180)
+    cluster.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--wait=false")
+    wait_for(lambda: not World(cluster, namespace).items("pods") or None, 90, f"end of the pods in {namespace}")
     cluster.kubectl("delete", "pv", f"{namespace}-models", "--ignore-not-found", "--wait=false")
 
 

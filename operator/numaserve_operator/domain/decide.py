@@ -17,7 +17,8 @@ from numaserve_operator.domain.traffic import Router, Traffic, live
 
 SOON_SECONDS = 1.0
 PROBE_SECONDS = 2.0
-REJECTED_SECONDS = 60.0
+FOREIGN_SECONDS = 10.0
+"""A Service of somebody else is not among those we watch: look whether it has gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def decide(snapshot: Snapshot) -> Decision:
             f"Service {parent.namespace}/{foreign.name} exists and belongs to {foreign.owner}: it is left alone. "
             "Delete or rename that Service, or give this resource another name"
         )
-        return _blocked(snapshot, Reason.NAME_CONFLICT, text, again=REJECTED_SECONDS)
+        return _blocked(snapshot, Reason.NAME_CONFLICT, text, again=FOREIGN_SECONDS)
     return _proceed(snapshot, parent.spec)
 
 
