@@ -226,8 +226,25 @@ class Cluster:
         return next(node for node in self.nodes if node.spec.name == name)
 
     def start_kubelet(self, name: str) -> None:
-        """Start the kubelet of a node again after `node(name).stop_kubelet()`."""
+        """Start the kubelet of a node again after `node(name).stop_kubelet()`, and wait until it knows its pods.
+
+        The node's Ready condition says nothing here: it stays True for 40 s without a kubelet.
+        """
         self.node(name).start_kubelet(self.plane.endpoints.server, self.plane.authority)
+        component = f"kubelet-{name}"
+        self.processes.wait_for(component, lambda: self._knows_its_pods(name), 60, "the pods of its node")
+
+    def _knows_its_pods(self, name: str) -> bool:
+        selector = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}"
+        try:
+            bound, known = (self._uids(path) for path in (selector, f"/api/v1/nodes/{name}/proxy/pods"))
+        except ClusterError:
+            return False
+        return bound <= known
+
+    def _uids(self, path: str) -> set[str]:
+        listed = json.loads(self.kubectl("get", "--raw", path))
+        return {item["metadata"]["uid"] for item in listed["items"] or []}
 
     def execute(self, command: Sequence[str]) -> int:
         """Run a command in the namespace with the terminal attached; its exit code."""

@@ -52,7 +52,7 @@ def content_hash(paths: list[Path], root: Path = REPOSITORY) -> str:
     for path in paths:
         files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
         for file in files:
-            if "__pycache__" not in file.parts and not file.name.endswith(".pyc"):
+            if file.suffix != ".pyc":
                 digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
