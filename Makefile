@@ -60,6 +60,11 @@ lint: venv verify ## Format, types, layers, prose, YAML, chart
 	@helm=$$($(PY) -c 'from localcluster import binaries; print(binaries.helm())'); \
 	  $$helm lint --quiet charts/numaserve --set operatorImage=o,servingImage=s
 
+.PHONY: format
+format: venv ## Format the code
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
 .PHONY: unit
 unit: venv ## Unit tests: no network, seconds
 	$(PY) -m pytest tests/unit

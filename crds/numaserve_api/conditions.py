@@ -53,7 +53,6 @@ class Reason(StrEnum):
     REPLICA_FAILURE = "ReplicaFailure"
     CONTAINER_CONFIG_ERROR = "ContainerConfigError"
     CRASHED = "Crashed"
-    NO_SURGE_CAPACITY = "NoSurgeCapacity"
     # ModelVerified
     VERIFIED = "Verified"
     NOT_VERIFIED_YET = "NotVerifiedYet"
@@ -83,7 +82,6 @@ class Reason(StrEnum):
     NOT_FINITE = "NotFinite"
     BELOW_NOISE_FLOOR = "BelowNoiseFloor"
     DIFFERENT_SPACE = "DifferentSpace"
-    DIFFERENT_HARDWARE = "DifferentHardware"
     DIFFERENT_EXECUTION = "DifferentExecution"
     SAMPLES_UNREADABLE = "SamplesUnreadable"
     SAMPLES_CHANGED = "SamplesChanged"

@@ -43,7 +43,6 @@ REASONS_BY_CONDITION: dict[ConditionType, frozenset[Reason]] = {
             Reason.NOT_FINITE,
             Reason.BELOW_NOISE_FLOOR,
             Reason.DIFFERENT_SPACE,
-            Reason.DIFFERENT_HARDWARE,
             Reason.DIFFERENT_EXECUTION,
             Reason.SAMPLES_UNREADABLE,
             Reason.SAMPLES_CHANGED,
