@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from localcluster import binaries, images
-from localcluster.paths import REPOSITORY, cache_root
+from localcluster.paths import REPOSITORY
 from localcluster.shell import run
 from localcluster.targets import Target
 
@@ -37,13 +37,11 @@ class Product:
             "drainSeconds": drain_seconds,
             "nodeSelector": dict(self.cluster.operator_selector),
         }
-        file = cache_root() / "values.yaml"
-        file.write_text(yaml.safe_dump(values))
         words: list[str | Path] = [
             binaries.helm(), "upgrade", "--install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace",
-            "--values", file, "--skip-crds", "--wait", "--timeout", "180s",
+            "--values", "-", "--skip-crds", "--wait", "--timeout", "180s",
         ]  # fmt: skip
-        run(self.cluster.enter(words), env=self.cluster.environment(), timeout=240)
+        run(self.cluster.enter(words), stdin=yaml.safe_dump(values), env=self.cluster.environment(), timeout=240)
 
     def namespace(self, name: str) -> None:
         """A namespace, if it is not there yet."""
