@@ -86,7 +86,7 @@ class RolloutMachine(RuleBasedStateMachine):
 
     @rule(gate=st.sampled_from(sorted(GATES)))
     def change_gate(self, gate: str) -> None:
-        self.cluster.gate = GATES[gate]  # type: ignore[assignment]
+        self.cluster.gate = GATES[gate]
 
     @rule(fate=st.sampled_from(sorted(FATES)))
     def change_fate(self, fate: str) -> None:

@@ -230,7 +230,9 @@ def test_scaling_while_a_candidate_is_compared() -> None:
 def test_a_paused_rollout_tries_nothing_and_its_deadline_waits() -> None:
     cluster = deployed()
     stable = cluster.stable()
-    cluster.fate = lambda pod, _: replace(pod, unscheduled_reason="Unschedulable", unscheduled_message="Insufficient cpu")
+    cluster.fate = lambda pod, _: replace(
+        pod, unscheduled_reason="Unschedulable", unscheduled_message="Insufficient cpu"
+    )
     rollout = {"progressDeadlineSeconds": 60}
     cluster.edit(make_spec(hash=digest("2"), rollout=rollout))
     for _ in range(20):
@@ -275,7 +277,9 @@ def test_an_unschedulable_candidate_is_told_at_once_and_ends_at_the_deadline(mes
 
 def test_a_first_revision_waits_beyond_its_deadline_and_heals() -> None:
     cluster = SimulatedCluster(make_spec(rollout={"progressDeadlineSeconds": 30}))
-    cluster.fate = lambda pod, _: replace(pod, unscheduled_reason="Unschedulable", unscheduled_message="Insufficient cpu")
+    cluster.fate = lambda pod, _: replace(
+        pod, unscheduled_reason="Unschedulable", unscheduled_message="Insufficient cpu"
+    )
     for _ in range(50):
         cluster.reconcile()
         cluster.tick()
@@ -297,7 +301,9 @@ def refuse(reason: str) -> object:
     return fate
 
 
-@pytest.mark.parametrize("reason", ["DigestMismatch", "ManifestMismatch", "ArtifactMissing", "ArtifactInvalid", "SelfTestFailed"])
+@pytest.mark.parametrize(
+    "reason", ["DigestMismatch", "ManifestMismatch", "ArtifactMissing", "ArtifactInvalid", "SelfTestFailed"]
+)
 def test_an_artifact_refused_in_the_pod_ends_the_candidate_at_once(reason: str) -> None:
     cluster = deployed()
     cluster.fate = refuse(reason)  # type: ignore[assignment]
@@ -504,7 +510,9 @@ def test_a_candidate_that_crashes_while_traffic_shifts_is_rolled_back_above_the_
     assert moved
 
     def crash(pod: PodView, space: str) -> PodView:
-        return replace(healthy(pod, space), ready=False, report=None, restarts=5, exit_code=139, terminated_reason="Error")
+        return replace(
+            healthy(pod, space), ready=False, report=None, restarts=5, exit_code=139, terminated_reason="Error"
+        )
 
     cluster.fate = lambda pod, space: crash(pod, space) if pod.revision != stable else healthy(pod, space)
     lowest = []

@@ -38,7 +38,12 @@ HASH = "sha256:" + "1" * 64
 
 def make_spec(**changes: Any) -> EncoderDeploymentSpec:
     """A valid spec; keyword arguments replace top-level fields, `hash`, `threads` and `space` those of the config."""
-    model = {"source": "pvc://models/a", "hash": changes.pop("hash", HASH), "task": "embedding", "space": changes.pop("space", "s@1")}
+    model = {
+        "source": "pvc://models/a",
+        "hash": changes.pop("hash", HASH),
+        "task": "embedding",
+        "space": changes.pop("space", "s@1"),
+    }
     config = {
         "version": 1,
         "model": model,
@@ -87,13 +92,17 @@ def healthy(pod: PodView, space: str) -> PodView:
         revision=pod.revision, artifact=HASH, space=space, ready=True, cpuset="1", online="0-3", numa_nodes=[0], physical_cores=1,
         cpus_requested=1, threads_requested=1, threads=1, precision="f32", fingerprint="f32/x",
     )  # fmt: skip
-    ready = replace(pod, phase="Running", ready=True, node="node-a", ip="10.0.0.1", scheduled=True, qos_class="Guaranteed")
+    ready = replace(
+        pod, phase="Running", ready=True, node="node-a", ip="10.0.0.1", scheduled=True, qos_class="Guaranteed"
+    )
     return replace(ready, started=True, containers=("server",), report=report)
 
 
 def passing(request: GateRequest) -> GateResult:
     """A gate that passes."""
-    return GateResult(request.key, Verdict.PASSED, Reason.PASSED, "fine", (GateValue(name="cosine.min", value=1.0, passed=True),))
+    return GateResult(
+        request.key, Verdict.PASSED, Reason.PASSED, "fine", (GateValue(name="cosine.min", value=1.0, passed=True),)
+    )
 
 
 def failing(request: GateRequest) -> GateResult:
@@ -136,7 +145,9 @@ class SimulatedCluster:
 
     def snapshot(self) -> Snapshot:
         """What gather would read."""
-        parent = ParentView("enc", "team", "uid", self.generation, "1", self.spec, annotations=self.annotations, status=self.status)
+        parent = ParentView(
+            "enc", "team", "uid", self.generation, "1", self.spec, annotations=self.annotations, status=self.status
+        )
         return Snapshot(
             now=self.now,
             parent=parent,
@@ -218,7 +229,14 @@ class SimulatedCluster:
         revision = meta["labels"][names.LABEL_REVISION]
         image = meta["annotations"][names.ANNOTATION_IMAGE]
         self.sets[meta["name"]] = SimulatedSet(
-            meta["name"], revision, image, f"rs{self.serial}", self.now, spec["replicas"], serving, dict(meta["annotations"])
+            meta["name"],
+            revision,
+            image,
+            f"rs{self.serial}",
+            self.now,
+            spec["replicas"],
+            serving,
+            dict(meta["annotations"]),
         )
 
     def _patch_set(self, name: str, patch: Any) -> None:
@@ -240,7 +258,10 @@ class SimulatedCluster:
             changes: dict[str, Any] = {}
             if names.LABEL_SERVING in patch.labels:
                 changes["serving_label"] = patch.labels[names.LABEL_SERVING] == "true"
-            for key, attribute in ((names.ANNOTATION_WITHDRAWN_AT, "withdrawn_at"), (names.ANNOTATION_DRAIN_TOLD_AT, "drain_told_at")):
+            for key, attribute in (
+                (names.ANNOTATION_WITHDRAWN_AT, "withdrawn_at"),
+                (names.ANNOTATION_DRAIN_TOLD_AT, "drain_told_at"),
+            ):
                 if key in patch.annotations:
                     changes[attribute] = parse_time(patch.annotations[key])
             pod.view = replace(pod.view, **changes)
@@ -274,7 +295,9 @@ class SimulatedCluster:
         alive = [p for p in stored.pods if p.view.phase != "Failed"]
         while len(alive) < stored.replicas:
             self.serial += 1
-            view = PodView(f"pod{self.serial}", f"uid{self.serial}", stored.revision, self.now, serving_label=stored.serving)
+            view = PodView(
+                f"pod{self.serial}", f"uid{self.serial}", stored.revision, self.now, serving_label=stored.serving
+            )
             pod = SimulatedPod(view)
             stored.pods.append(pod)
             alive.append(pod)
