@@ -28,6 +28,7 @@ from numaserve_serving.http.serving import serving_app
 from numaserve_serving.http.state import ServerState
 
 logger = logging.getLogger("numaserve")
+LAME_DUCK_SECONDS = 0.5
 EXIT_REFUSED = 78
 """sysexits.h EX_CONFIG: what this server was given cannot be served, a restart will not help."""
 
@@ -56,9 +57,9 @@ async def _serve(state: ServerState, artifact: Path, cache: Path | None, ports: 
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     listening = [asyncio.create_task(server.serve()) for server in servers]
     code = 0
+    loading = asyncio.create_task(_load(state, artifact, cache, serving))
+    stopping = asyncio.create_task(stop.wait())
     try:
-        loading = asyncio.create_task(_load(state, artifact, cache, serving))
-        stopping = asyncio.create_task(stop.wait())
         await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)
         if loading.done():
             loading.result()
@@ -66,6 +67,9 @@ async def _serve(state: ServerState, artifact: Path, cache: Path | None, ports: 
     except StartupError as error:
         code = refuse(error.reason, str(error))
     await _drain(state, servers, listening)
+    if not loading.done():
+        # A thread that still compiles cannot be cancelled, and waiting for it would hold exclusive cores.
+        os._exit(code)
     return code
 
 
@@ -90,7 +94,7 @@ async def _load(state: ServerState, artifact: Path, cache: Path | None, serving:
         state.step = step
         logger.info(step)
 
-    loaded = await asyncio.to_thread(load, state.config, artifact, cache, progress)
+    loaded = await asyncio.to_thread(load, state.config, artifact, cache, progress, state.identity.cpus)
     engine = Engine(loaded.backend, loaded.tokenizer, state.config.window.max_tokens, state.metrics)
     engine.start()
     state.loaded, state.engine, state.step = loaded, engine, "ready"
@@ -116,6 +120,9 @@ async def _count_connections(state: ServerState, serving: uvicorn.Server) -> Non
 async def _drain(state: ServerState, servers: list[uvicorn.Server], listening: list[asyncio.Task[None]]) -> None:
     """Not ready, finish what was accepted, close."""
     state.draining = True
+    if state.engine:
+        # Connections the kernel has already taken for us still get their answer, and are told to close.
+        await asyncio.sleep(LAME_DUCK_SECONDS)
     for server in servers:
         server.should_exit = True
     await asyncio.gather(*listening, return_exceptions=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 from typing import Protocol, TypeVar
@@ -111,9 +112,12 @@ class HttpProbe:
         host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
         url = f"http://{host}:{self._port}{path}"
         headers = {"Authorization": f"Bearer {token}"}
+        headers["Accept-Encoding"] = "identity"
         try:
-            answer = await self._client.request(method, url, headers=headers, json=body, timeout=seconds)
-        except httpx.HTTPError as error:
+            # httpx counts each read by itself: a pod that drips bytes must not hold a reconcile.
+            async with asyncio.timeout(seconds):
+                answer = await self._client.request(method, url, headers=headers, json=body, timeout=seconds)
+        except (httpx.HTTPError, TimeoutError) as error:
             raise Transient(
                 f"pod {pod.name} does not answer on its probe port: {type(error).__name__} {error}"
             ) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from numaserve_operator.gates.client import ProbeClient
 from numaserve_operator.gates.compare import CosineStatistics, Finding, Vectors
 from numaserve_operator.gates.samples import SampleSet, SamplesUnreadable, digest_of, parse_configmap
 
+logger = logging.getLogger(__name__)
 BATCH = 16
 """Texts a query: small enough that a probe never holds the stable pod's cores for long."""
 MAX_SECONDS = 900.0
@@ -73,6 +75,10 @@ async def run_gate(
         return run.result(Verdict.INCONCLUSIVE, Reason.SAMPLES_UNREADABLE, str(error))
     except _Inconclusive as error:
         return run.result(Verdict.INCONCLUSIVE, error.reason, str(error))
+    except Exception as error:
+        # A fault of ours must not leave the candidate waiting for a result that never comes.
+        logger.exception("gate of %s failed unexpectedly", request.replicaset)
+        return run.result(Verdict.INCONCLUSIVE, Reason.INCONCLUSIVE, f"unexpected {type(error).__name__}: {error}")
 
 
 @dataclass
@@ -105,6 +111,13 @@ class _Run:
     async def _against_stable(self) -> GateResult:
         stable = self.request.stable[0]
         baseline = await self._infer(stable, self.samples.texts)
+        broken = compare.check_health(baseline.vectors)
+        if broken:
+            raise _Inconclusive(
+                Reason.INCONCLUSIVE,
+                f"the stable revision itself gives nothing to compare with: {broken.message}. Compare with the artifact's "
+                "own vectors instead: spec.rollout.gates.against: reference",
+            )
         floor = await self._noise_floor(stable, baseline)
         gate = self.request.gates.cosine or CosineGate()
         noisy = compare.check_noise(gate, floor)

@@ -56,7 +56,7 @@ def digest_of(texts: Sequence[str]) -> str:
 
 
 def _texts(name: str, key: str, content: str) -> list[str]:
-    lines = [(i, line) for i, line in enumerate(content.splitlines(), 1) if line.strip()]
+    lines = [(i, line.removesuffix("\r")) for i, line in enumerate(content.split("\n"), 1) if line.strip()]
     texts = [_from_json(name, key, i, line) for i, line in lines] if key.endswith(".jsonl") else [t for _, t in lines]
     for (number, _), text in zip(lines, texts, strict=True):
         if len(text) > MAX_CHARACTERS:
@@ -75,4 +75,6 @@ def _from_json(name: str, key: str, number: int, line: str) -> str:
     text = document.get("text") if isinstance(document, dict) else None
     if not isinstance(text, str) or not text:
         raise SamplesUnreadable(f'{where} has no text: write an object such as {{"text": "..."}}')
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise SamplesUnreadable(f"{where} has a lone surrogate: it is no Unicode text")
     return text

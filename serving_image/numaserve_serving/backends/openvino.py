@@ -93,7 +93,7 @@ def _compile(graph: Path | ov.Model, settings: BackendSettings) -> tuple[ov.Comp
     if settings.cache is not None:
         try:
             return _compile_once(graph, settings, settings.cache), True
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             # A full, read-only or corrupt cache must never keep a model from being served.
             logger.warning("compiling with the cache failed, compiling without it: %s", error)
             _empty(settings.cache)

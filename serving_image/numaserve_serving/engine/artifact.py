@@ -43,6 +43,7 @@ def load_artifact(root: Path, config: ConfigDeploy, progress: Progress = lambda 
             "Deploy the artifact that belongs to this hash, or paste the hash the export printed",
         )
     verify_files(root, manifest.files, progress)
+    _check_parts(manifest)
     _check_agreement(manifest, config)
     return Artifact(root, manifest, digest)
 
@@ -120,6 +121,17 @@ def file_digest(path: Path) -> str:
     except OSError as error:
         raise StartupError(Reason.ARTIFACT_MISSING, f"{path.name} cannot be read: {error.strerror}") from error
     return "sha256:" + digest.hexdigest()
+
+
+def _check_parts(manifest: Manifest) -> None:
+    """What is used must be what was verified."""
+    listed = {entry.path for entry in manifest.files}
+    missing = sorted(part for part in manifest.parts.model_dump().values() if part and part not in listed)
+    if missing or manifest.version != 1:
+        raise StartupError(
+            Reason.ARTIFACT_INVALID,
+            f"manifest.json is of version {manifest.version} and does not list {missing or 'nothing'}: export the artifact again",
+        )
 
 
 def _check_agreement(manifest: Manifest, config: ConfigDeploy) -> None:

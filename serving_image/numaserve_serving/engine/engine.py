@@ -20,7 +20,8 @@ from numaserve_serving.engine.tokenizer import Encoded, Tokenizer
 
 logger = logging.getLogger(__name__)
 QUEUE_TOKENS = 65_536
-STUCK_SECONDS = 30.0
+STUCK_SECONDS = 120.0
+"""A single inference this long is taken for a hang: far above the longest window on one thread."""
 
 
 @dataclass(eq=False)
@@ -115,10 +116,10 @@ class Engine:
         self._arrived.set()
         try:
             return np.concatenate(await asyncio.gather(*(entry.future for entry in entries)))
-        except asyncio.CancelledError:
+        finally:
+            # One text failed, or the caller left: its other texts are not inferred any more.
             for entry in entries:
                 entry.future.cancel()
-            raise
 
     async def infer_now(self, encoded: Sequence[Encoded]) -> Vectors:
         """Vectors of one batch exactly as given, past the scheduler: warm-up, self-test and gate batches."""
@@ -128,7 +129,13 @@ class Engine:
         while True:
             await self._arrived.wait()
             self._waiting = [w for w in self._waiting if not w.future.done()]
-            batch = self._pick()
+            try:
+                batch = self._pick()
+            except Exception as error:
+                # A fault in scheduling fails who waits now; it must not end the worker.
+                logger.exception("scheduling failed")
+                _fail(self._waiting, InferenceError(f"scheduling failed: {error}"))
+                continue
             if not batch:
                 self._arrived.clear()
                 continue
@@ -174,7 +181,11 @@ class Engine:
         for row, text in enumerate(encoded):
             ids[row, : len(text.ids)] = text.ids
             mask[row, : len(text.ids)] = 1
-        return self.backend.infer(ids, mask)
+        self._busy_since = time.monotonic()
+        try:
+            return self.backend.infer(ids, mask)
+        finally:
+            self._busy_since = None
 
 
 def _deliver(entry: _Waiting, row: Vectors) -> None:

@@ -15,7 +15,7 @@ from numaserve_api.conditions import Reason
 from numaserve_api.config import ConfigDeploy, Scheme
 from numaserve_serving.backends import Backend, BackendError, BackendFacts, BackendSettings, OpenVinoBackend
 from numaserve_serving.engine.artifact import Artifact, load_artifact
-from numaserve_serving.engine.errors import StartupError
+from numaserve_serving.engine.errors import InputError, StartupError
 from numaserve_serving.engine.policy import padded_length
 from numaserve_serving.engine.tokenizer import Encoded, Tokenizer
 from numaserve_serving.system.placement import Roots, online_cpus
@@ -36,12 +36,26 @@ class Loaded:
     facts: BackendFacts
 
 
-def load(config: ConfigDeploy, root: Path, cache: Path | None, progress: Progress = lambda _: None) -> Loaded:
-    """Load a model and prove it. Raises StartupError with a condition reason."""
+def load(
+    config: ConfigDeploy, root: Path, cache: Path | None, progress: Progress = lambda _: None, cpus: int | None = None
+) -> Loaded:
+    """Load a model and prove it; ``cpus`` are the whole CPUs the container was given. Raises StartupError."""
+    try:
+        return _load(config, root, cache, progress, cpus)
+    except StartupError:
+        raise
+    except Exception as error:
+        # Whatever breaks here must reach the operator as a reason, not as a traceback.
+        raise StartupError(
+            Reason.ARTIFACT_INVALID, f"{type(error).__name__} while loading the artifact: {error}"
+        ) from error
+
+
+def _load(config: ConfigDeploy, root: Path, cache: Path | None, progress: Progress, cpus: int | None) -> Loaded:
     artifact = load_artifact(root, config, progress)
     parts = artifact.manifest.parts
     tokenizer = Tokenizer(artifact.path(parts.tokenizer), config.window)
-    settings = backend_settings(config, cache)
+    settings = backend_settings(config, cache, cpus)
     progress("compiling the graph")
     try:
         backend = OpenVinoBackend(artifact.path(parts.graph), settings)
@@ -52,12 +66,13 @@ def load(config: ConfigDeploy, root: Path, cache: Path | None, progress: Progres
     for bucket in config.buckets:
         progress(f"warming bucket {bucket}")
         _warm(backend, min(bucket, config.window.max_tokens))
+    _check_width(artifact, backend)
     facts = backend.facts
     _check_read_back(settings, facts)
     return Loaded(config, artifact, tokenizer, backend, facts)
 
 
-def backend_settings(config: ConfigDeploy, cache: Path | None) -> BackendSettings:
+def backend_settings(config: ConfigDeploy, cache: Path | None, cpus: int | None) -> BackendSettings:
     """How the config is executed: bf16 only where it says so, pinning only on cores nobody else may use."""
     bf16 = config.quantization.scheme is Scheme.BF16 or config.quantization.activations == "bf16"
     roots = Roots()
@@ -66,7 +81,7 @@ def backend_settings(config: ConfigDeploy, cache: Path | None) -> BackendSetting
         threads=config.threads,
         precision="bf16" if bf16 else "f32",
         dynamic_group=config.dynamic_group,
-        pin=mine != online_cpus(roots) and len(mine) >= config.threads,
+        pin=mine != online_cpus(roots) and len(mine) == cpus,
         cache=cache,
     )
 
@@ -87,6 +102,16 @@ def _check_read_back(settings: BackendSettings, facts: BackendFacts) -> None:
         )
 
 
+def _check_width(artifact: Artifact, backend: Backend) -> None:
+    ids = np.ones((1, 1), dtype=np.int64)
+    width, claimed = backend.infer(ids, np.ones_like(ids)).shape[1], max(artifact.manifest.model.dimensions)
+    if width != claimed:
+        raise StartupError(
+            Reason.ARTIFACT_INVALID,
+            f"the graph answers {width} components, manifest.json says {claimed}: export the artifact again",
+        )
+
+
 def _warm(backend: Backend, length: int) -> None:
     ids = np.full((1, length), 1, dtype=np.int64)
     backend.infer(ids, np.ones_like(ids))
@@ -99,7 +124,10 @@ def _self_test(artifact: Artifact, tokenizer: Tokenizer, backend: Backend) -> No
         return
     limit = artifact.manifest.model.max_tokens
     for entry in _entries(artifact.path(part)):
-        encoded = tokenizer.encode([entry["text"]])[0]
+        try:
+            encoded = tokenizer.encode([entry["text"]])[0]
+        except InputError:
+            continue  # longer than this deployment's window, which rejects instead of truncating
         if len(encoded.ids) != entry["tokens"] and not encoded.truncated:
             raise StartupError(
                 Reason.SELF_TEST_FAILED,

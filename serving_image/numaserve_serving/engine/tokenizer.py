@@ -80,6 +80,8 @@ class Tokenizer:
             raise InputError(
                 f"input {index} has {count} tokens, the window is {limit} and overflow is `reject`: shorten it", index
             )
+        if not encoding.ids:
+            raise InputError(f"input {index} has no tokens: send at least one word", index)
         return Encoded(tuple(encoding.ids), max(count - len(encoding.ids), 0))
 
 

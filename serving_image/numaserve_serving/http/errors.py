@@ -8,6 +8,7 @@ import orjson
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from starlette.exceptions import HTTPException
 
 from numaserve_serving.engine.errors import InferenceError, InputError, QueueFull
 
@@ -61,6 +62,12 @@ async def on_inference_error(_: Request, error: Exception) -> Response:
     return answer(500, str(error), "server_error")
 
 
+async def on_http_error(_: Request, error: Exception) -> Response:
+    """An unknown path, a wrong method, a body that is too large."""
+    assert isinstance(error, HTTPException)  # noqa: S101 -- registered for this type only
+    return answer(error.status_code, str(error.detail), "invalid_request_error")
+
+
 async def on_validation_error(_: Request, error: Exception) -> Response:
     """A body of the wrong shape: one sentence a fault, without echoing texts."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 -- registered for this type only
@@ -71,6 +78,7 @@ async def on_validation_error(_: Request, error: Exception) -> Response:
 
 HANDLERS: dict[int | type[Exception], Any] = {
     ApiError: on_api_error,
+    HTTPException: on_http_error,
     InputError: on_input_error,
     QueueFull: on_queue_full,
     InferenceError: on_inference_error,

@@ -8,6 +8,9 @@ import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+import orjson
+from starlette.exceptions import HTTPException
+
 from numaserve_api import names
 from numaserve_serving.http.errors import error_body
 from numaserve_serving.http.state import ServerState
@@ -23,8 +26,11 @@ logger = logging.getLogger("numaserve.access")
 _OURS = ("/v1/embeddings",)
 
 
-class BodyTooLarge(Exception):
-    """Raised while reading, before the whole body is in memory."""
+class BodyTooLarge(HTTPException):
+    """Raised while reading, before the whole body is in memory; FastAPI lets only HTTP exceptions through there."""
+
+    def __init__(self) -> None:
+        super().__init__(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
 
 
 class ServerMiddleware:
@@ -56,10 +62,6 @@ class ServerMiddleware:
                 await _send_json(stamped, *refused)
                 return
             await self.app(scope, _limited(receive), stamped)
-        except BodyTooLarge:
-            await _send_json(
-                stamped, 413, error_body(f"the body is larger than {MAX_BODY_BYTES} bytes", "invalid_request_error")
-            )
         finally:
             seconds = time.perf_counter() - begin
             state.in_flight -= 1
@@ -126,8 +128,6 @@ def _limited(receive: Receive) -> Receive:
 
 
 async def _send_json(send: Send, status: int, body: dict[str, Any]) -> None:
-    import orjson
-
     content = orjson.dumps(body)
     headers = [
         (b"content-type", b"application/json"),

@@ -84,7 +84,7 @@ def _gate(app: FastAPI, state: ServerState) -> None:
         engine = state.engine
         if engine is None:
             raise ApiError(503, f"not ready: {state.step}", "server_error")
-        encoded = engine.tokenizer.encode(query.inputs)
+        encoded = await engine.encode(query.inputs)
         begin = time.perf_counter()
         vectors = await _infer(engine, encoded, query.together)
         return contract.GateAnswer(
@@ -100,9 +100,14 @@ def _gate(app: FastAPI, state: ServerState) -> None:
 
 
 async def _infer(engine: Engine, encoded: list[Encoded], together: bool) -> Vectors:
-    if together:
-        return await engine.infer_now(encoded)
-    return np.concatenate([await engine.infer_now([one]) for one in encoded])
+    """Inferred in batches within the engine's own token budget, so that users wait for one such batch at most."""
+    size = _batch_size(encoded, engine.limits.batch_tokens) if together else 1
+    pieces = [encoded[start : start + size] for start in range(0, len(encoded), size)]
+    return np.concatenate([await engine.infer_now(piece) for piece in pieces])
+
+
+def _batch_size(encoded: list[Encoded], budget: int) -> int:
+    return max(1, budget // max(len(e.ids) for e in encoded))
 
 
 def _part(state: ServerState, name: str) -> Path | None:
@@ -116,7 +121,7 @@ def _part(state: ServerState, name: str) -> Path | None:
 def _texts(path: Path | None) -> tuple[str, ...]:
     if path is None:
         return ()
-    return tuple(json.loads(line)["text"] for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+    return tuple(json.loads(line)["text"] for line in path.read_text(encoding="utf-8").split("\n") if line.strip())
 
 
 @lru_cache(maxsize=1)

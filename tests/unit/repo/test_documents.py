@@ -18,7 +18,7 @@ FORBIDDEN = (
     "/wor" + "k/",
     "/roo" + "t/",
     "pypi" + ".org",
-    "pythonhosted",
+    "pythonhost" + "ed",
     "proxy.golang" + ".org",
     "deb.debian" + ".org",
 )
