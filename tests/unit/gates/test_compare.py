@@ -24,7 +24,7 @@ from numaserve_operator.gates.compare import (
 )
 
 Array = npt.NDArray[np.float32]
-FLOATS = st.floats(-10, 10, width=32).filter(lambda x: abs(x) > 0.01)
+FLOATS = st.one_of(st.floats(0.015625, 10, width=32), st.floats(-10, -0.015625, width=32))
 
 
 @st.composite
