@@ -76,6 +76,9 @@ integration: venv ## Tests on a real API server
 .PHONY: e2e
 e2e: venv ## Tests on real kubelets
 	$(PY) -m localcluster up
+	@# Everything that needs the network, before the tests enter the cluster's own, which has no way out.
+	$(PY) -m localcluster load-images
+	$(PY) -m demo.artifacts
 	$(PY) -m localcluster exec -- $(PY) -m pytest tests/e2e
 
 .PHONY: bench

@@ -43,3 +43,7 @@ def sample(name: str, artifacts: Path) -> dict[str, Any]:
     directory = artifacts / model["source"].removeprefix("pvc://models/")
     model["hash"] = yaml.safe_load((directory / CONFIG_FILE).read_text())["model"]["hash"]
     return document
+
+
+if __name__ == "__main__":
+    print(ensure(print))

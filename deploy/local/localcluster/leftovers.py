@@ -21,7 +21,9 @@ def remove_shim_sockets(run: Path) -> None:
     Each task's folder holds a file `address` that says where its shim listens.
     """
     for file in run.glob("*/state/io.containerd.runtime.v2.task/*/*/address"):
-        Path(_text(file).removeprefix("unix://")).unlink(missing_ok=True)
+        address = _text(file).strip().removeprefix("unix://")
+        if address:
+            Path(address).unlink(missing_ok=True)
 
 
 def _files(folder: Path) -> list[Path]:

@@ -51,7 +51,8 @@ class Layout:
 
     @property
     def cgroup(self) -> str:
-        return f"/{self.name}"
+        # Never a name that somebody else's groups may have, such as docker or kubepods.
+        return "/numaserve" if self.name == "numaserve" else f"/numaserve-{self.name}"
 
     @property
     def kubeconfig(self) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -60,10 +61,11 @@ class Processes:
         """Stop one component; killed when it does not end in time."""
         pid = self.pid(name)
         if pid is not None:
-            os.kill(pid, sig)
-            if not _gone(pid, patience):
-                os.kill(pid, signal.SIGKILL)
-                _gone(pid, 5)
+            with contextlib.suppress(ProcessLookupError):  # it may end by itself between two looks
+                os.kill(pid, sig)
+                if not _gone(pid, patience):
+                    os.kill(pid, signal.SIGKILL)
+                    _gone(pid, 5)
         (self.pids / f"{name}.json").unlink(missing_ok=True)
 
     def names(self) -> list[str]:

@@ -10,7 +10,7 @@ import yaml
 from localcluster import binaries, images
 from localcluster.paths import REPOSITORY
 from localcluster.shell import run
-from localcluster.targets import Target
+from localcluster.targets import DEMO_LABEL, Target
 
 NAMESPACE = "numaserve-system"
 RELEASE = "numaserve"
@@ -45,8 +45,10 @@ class Product:
 
     def namespace(self, name: str) -> None:
         """A namespace, if it is not there yet."""
-        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-        self.cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(document))
+        if self.cluster.kubectl("get", "namespace", name, "--ignore-not-found", "-o", "name").strip():
+            return
+        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {DEMO_LABEL: "true"}}}
+        self.cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump(document))
 
     def models(self, namespace: str, artifacts: Path, claim: str = "models") -> None:
         """A claim that holds the artifact directories."""

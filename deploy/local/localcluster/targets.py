@@ -22,6 +22,8 @@ from localcluster.shell import run, succeeds
 
 LOADER_IMAGE = "busybox:1.37"
 KIND_VOLUMES = "/numaserve-volumes"
+DEMO_LABEL = "numaserve.dev/demo"
+"""On namespaces we made, so that `down` never deletes one that was there before."""
 
 
 class Target(Protocol):
@@ -70,7 +72,7 @@ class CurrentCluster:
 
     def down(self) -> None:
         """Remove what the demo made; the cluster itself is the person's."""
-        self.kubectl("delete", "namespace", "team-support", "--ignore-not-found")
+        self.kubectl("delete", "namespace", "-l", f"{DEMO_LABEL}=true", "--ignore-not-found")
         run(
             [binaries.helm(), "uninstall", "numaserve", "-n", "numaserve-system", "--ignore-not-found"],
             env=self.environment(),
@@ -212,14 +214,14 @@ def _kind_worker(node: NodeSpec, volumes_folder: Path) -> dict[str, object]:
         "extraMounts": [{"hostPath": str(volumes_folder), "containerPath": KIND_VOLUMES, "readOnly": True}],
     }
     if node.policy == "static":
-        kubelet = {
-            "kind": "KubeletConfiguration",
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "cpuManagerPolicy": "static",
-            "topologyManagerPolicy": "single-numa-node",
-            "reservedSystemCPUs": node.reserved,
+        # A worker takes the cluster's KubeletConfiguration when it joins: its own settings go on the command line.
+        arguments = {
+            "cpu-manager-policy": "static",
+            "topology-manager-policy": "single-numa-node",
+            "reserved-cpus": node.reserved,
         }
-        document["kubeadmConfigPatches"] = [yaml.safe_dump(kubelet)]
+        join = {"kind": "JoinConfiguration", "nodeRegistration": {"kubeletExtraArgs": arguments}}
+        document["kubeadmConfigPatches"] = [yaml.safe_dump(join)]
     return document
 
 

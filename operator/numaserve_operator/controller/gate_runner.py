@@ -19,6 +19,9 @@ from numaserve_operator.gates.run import run_gate
 logger = logging.getLogger(__name__)
 
 
+RETRY_SECONDS = 10.0
+
+
 @dataclass
 class GateRunner:
     """At most ``limit`` gate runs at once, one a resource; each result is stored, then its key enqueued."""
@@ -67,6 +70,8 @@ class GateRunner:
             await self.cluster.store_result(request.namespace, request.replicaset, request.replicaset_uid, result)
         except OperatorError as error:
             logger.warning("gate result of %s was not stored, the gate runs again: %s", request.replicaset, error)
+            # Not at once: a comparison loads the stable pod.
+            await asyncio.sleep(RETRY_SECONDS)
         # Freed before the key is enqueued, so that the reconcile it causes may start a new run.
         if self.running(parent_key) == request.key:
             self._tasks.pop(parent_key, None)

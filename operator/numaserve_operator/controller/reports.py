@@ -14,6 +14,7 @@ from numaserve_operator.domain.snapshot import PodView
 from numaserve_operator.gates.client import ProbeClient
 
 MAX_AGE_SECONDS = 9.0
+SILENCE_SECONDS = 60.0
 LEAVING_AGE_SECONDS = 0.5
 """A pod that drains is asked almost every time: its open connections decide when it may go."""
 
@@ -24,7 +25,7 @@ class Reports:
 
     probe: ProbeClient
     clock: Callable[[], float] = time.monotonic
-    _known: dict[str, tuple[float, PlacementReport]] = field(default_factory=dict)
+    _known: dict[tuple[str, int], tuple[float, PlacementReport]] = field(default_factory=dict)
 
     async def add(self, pods: Iterable[PodView], token_of: Callable[[str], str]) -> list[PodView]:
         """The same pods with ``report`` or ``report_error`` filled in."""
@@ -32,9 +33,9 @@ class Reports:
 
     async def _with_report(self, pod: PodView, token_of: Callable[[str], str]) -> PodView:
         if pod.phase != "Running" or not pod.ip or pod.deleting:
-            self._known.pop(pod.uid, None)
+            self._known.pop((pod.uid, pod.restarts), None)
             return pod
-        known = self._known.get(pod.uid)
+        known = self._known.get((pod.uid, pod.restarts))
         limit = LEAVING_AGE_SECONDS if pod.withdrawn_at else MAX_AGE_SECONDS
         if known and known[1].ready == pod.ready and self.clock() - known[0] < limit:
             return replace(pod, report=known[1])
@@ -42,8 +43,10 @@ class Reports:
         try:
             report = await self.probe.placement(target, token_of(pod.revision))
         except Transient as error:
-            return replace(pod, report_error=str(error), report=known[1] if known and pod.ready else None)
-        self._known[pod.uid] = (self.clock(), report)
+            # A moment's silence of a ready pod changes nothing; a longer one means it proves nothing any more.
+            recent = known and pod.ready and self.clock() - known[0] < SILENCE_SECONDS
+            return replace(pod, report_error=str(error), report=known[1] if known and recent else None)
+        self._known[pod.uid, pod.restarts] = (self.clock(), report)
         self._forget()
         return replace(pod, report=report)
 

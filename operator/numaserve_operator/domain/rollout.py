@@ -199,7 +199,7 @@ def _gate(snapshot: Snapshot, spec: EncoderDeploymentSpec, step: Transition, vie
 
 
 def _retry(snapshot: Snapshot, step: Transition, request: GateRequest, result: GateResult) -> None:
-    pause = min(2.0 * 2**result.attempts, 60.0)
+    pause = min(2.0 * 2 ** min(result.attempts, 8), 60.0)
     due = (result.finished_at or snapshot.now) + timedelta(seconds=pause)
     step.problem = Problem(result.reason, result.message, condition=ConditionType.GATES_PASSED)
     if snapshot.now >= due:

@@ -75,7 +75,7 @@ def revision(raw: Json, pods: tuple[PodView, ...], config: dict[str, Any] | None
         replicas=spec.get("replicas", 0),
         template_serving=template_labels.get(names.LABEL_SERVING) == names.SERVING_TRUE,
         image=notes.get(names.ANNOTATION_IMAGE, ""),
-        generation=int(notes.get(names.ANNOTATION_GENERATION) or 0),
+        generation=_whole(notes.get(names.ANNOTATION_GENERATION)),
         space=notes.get(names.ANNOTATION_SPACE),
         applied_hash=notes.get(names.ANNOTATION_APPLIED_HASH),
         annotations={k: v for k, v in notes.items() if k.startswith(f"{names.GROUP}/")},
@@ -92,6 +92,10 @@ def revision(raw: Json, pods: tuple[PodView, ...], config: dict[str, Any] | None
         config=config,
         pods=pods,
     )
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text and text.isdigit() else 0
 
 
 def _role(text: str | None) -> Role:

@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from numaserve_api import names
 from numaserve_operator.domain.errors import OperatorError
@@ -48,25 +48,25 @@ class Watch:
     selector: str | None
     key_of: KeyOf
     enqueue: Callable[[str], None]
-    last_progress: float = 0.0
+    last_progress: float = field(default_factory=time.monotonic)
+    failures: int = 0
 
     async def run(self) -> None:
         """List and watch for ever; backs off while the API server does not answer."""
-        failures = 0
         while True:
             try:
                 await self._cycle()
-                failures = 0
             except Gone:
                 logger.info("watch of %s is too old, listing again", self.kind)
             except OperatorError as error:
-                failures += 1
-                pause = min(2.0**failures, MAX_BACKOFF_SECONDS) * random.uniform(0.5, 1.0)  # noqa: S311
+                self.failures += 1
+                pause = min(2.0 ** min(self.failures, 8), MAX_BACKOFF_SECONDS) * random.uniform(0.5, 1.0)  # noqa: S311
                 logger.warning("watch of %s failed, again in %.1f s: %s", self.kind, pause, error)
                 await asyncio.sleep(pause)
 
     async def _cycle(self) -> None:
         version = await self._list()
+        self.failures = 0
         while True:
             async for event in self.api.watch(path_of(self.kind, self.namespace), self._query(version), WATCH_SECONDS):
                 self.last_progress = time.monotonic()

@@ -88,7 +88,7 @@ class Process:
     def alive(self) -> bool:
         """Whether watches still make progress; kopf's liveness endpoint asks."""
         watches = self.operator.watches if self.operator else ()
-        return all(time.monotonic() - w.last_progress < STALLED_SECONDS for w in watches if w.last_progress)
+        return all(time.monotonic() - w.last_progress < STALLED_SECONDS for w in watches)
 
     async def _guarded(self) -> None:
         try:

@@ -85,9 +85,11 @@ def test_a_kind_cluster_has_the_local_clusters_nodes_as_workers() -> None:
     plane, *workers = config["nodes"]
     assert plane == {"role": "control-plane"}
     assert [worker["labels"]["numaserve.dev/cpu-manager"] for worker in workers] == ["static", "static", "none"]
-    kubelets = [yaml.safe_load(p) for worker in workers for p in worker.get("kubeadmConfigPatches", [])]
-    assert [k["reservedSystemCPUs"] for k in kubelets] == ["0-3", "4-7"]
-    assert {k["cpuManagerPolicy"] for k in kubelets} == {"static"}
+    patches = [yaml.safe_load(p) for worker in workers for p in worker.get("kubeadmConfigPatches", [])]
+    assert {p["kind"] for p in patches} == {"JoinConfiguration"}
+    arguments = [p["nodeRegistration"]["kubeletExtraArgs"] for p in patches]
+    assert [a["reserved-cpus"] for a in arguments] == ["0-3", "4-7"]
+    assert {a["cpu-manager-policy"] for a in arguments} == {"static"}
 
 
 def test_every_kind_worker_mounts_the_folder_of_volumes() -> None:
