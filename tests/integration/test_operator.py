@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import gc
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,11 @@ from numaserve_operator.kube.api import Api, path_of
 from numaserve_operator.kube.gateway import Gateway
 from tests.integration.kubelet import Kubelet, Servers, refusing
 
+# An operator that is killed leaves its sockets open, as a killed process does.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 Json = dict[str, Any]
 NAME = "enc"
 SECONDS = 30.0
@@ -168,6 +174,13 @@ async def connect(kubeconfig: str) -> CountingApi:
     made = await CountingApi.connect(kubeconfig)
     assert isinstance(made, CountingApi)
     return made
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Sockets of killed operators are found here, where their warnings belong, and not in some later test."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from numaserve_operator.kube.watches import Watch, child_watches, own_key
 
 logger = logging.getLogger(__name__)
 RESYNC_SECONDS = 600.0
-TERMINAL_SECONDS = 300.0
+TERMINAL_SECONDS = 30.0
 
 
 @dataclass
