@@ -102,5 +102,9 @@ def quantise(model: ov.Model, scheme: Scheme) -> ov.Model:
 
 
 def save(model: ov.Model, folder: Path) -> None:
-    """Write openvino_model.xml and .bin, full precision kept."""
+    """Write openvino_model.xml and .bin, full precision kept, equal bytes for an equal graph."""
+    for number, node in enumerate(model.get_ordered_ops()):
+        # The runtime numbers nodes over the whole process: the same graph made twice would have two digests.
+        if node.get_type_name() != "Parameter":
+            node.set_friendly_name(f"{node.get_type_name()}_{number}")
     ov.save_model(model, str(folder / "openvino_model.xml"), compress_to_fp16=False)
