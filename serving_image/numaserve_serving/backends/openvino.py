@@ -96,7 +96,7 @@ def _compile(graph: Path | ov.Model, settings: BackendSettings) -> tuple[ov.Comp
         except (RuntimeError, OSError) as error:
             # A full, read-only or corrupt cache must never keep a model from being served.
             logger.warning("compiling with the cache failed, compiling without it: %s", error)
-            _empty(settings.cache)
+            empty_cache(settings.cache)
     try:
         return _compile_once(graph, settings, None), False
     except RuntimeError as error:
@@ -119,7 +119,8 @@ def _compile_once(graph: Path | ov.Model, settings: BackendSettings, cache: Path
     return core.compile_model(str(graph) if isinstance(graph, Path) else graph, "CPU", options)
 
 
-def _empty(folder: Path) -> None:
+def empty_cache(folder: Path) -> None:
+    """Forget every compiled graph."""
     for path in folder.glob("*"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

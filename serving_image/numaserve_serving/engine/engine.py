@@ -20,6 +20,7 @@ from numaserve_serving.engine.tokenizer import Encoded, Tokenizer
 
 logger = logging.getLogger(__name__)
 QUEUE_TOKENS = 65_536
+SLICE_TOKENS = 16_384
 STUCK_SECONDS = 120.0
 """A single inference this long is taken for a hang: far above the longest window on one thread."""
 
@@ -29,7 +30,6 @@ class _Waiting:
     encoded: Encoded
     future: asyncio.Future[Vectors]
     since: float
-    gate: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,7 @@ class Engine:
     observer: Observer = field(default_factory=Observer)
     limits: Limits = field(default_factory=Limits)
     queue_tokens: int = QUEUE_TOKENS
+    slice_tokens: int = SLICE_TOKENS
 
     def __post_init__(self) -> None:
         self._waiting: list[_Waiting] = []
@@ -101,17 +102,33 @@ class Engine:
         self.observer.embedded(len(texts), tokens, truncated)
         return Embedded(vectors, tokens, truncated)
 
-    async def infer(self, encoded: Sequence[Encoded], gate: bool = False) -> Vectors:
-        """Vectors [n, d] of token ids; ``gate`` texts wait behind every other and are not counted."""
+    async def infer(self, encoded: Sequence[Encoded]) -> Vectors:
+        """Vectors [n, d] of token ids. A large request is admitted slice by slice, so that others still find room."""
+        parts = [await self._admit(piece, first=number == 0) for number, piece in enumerate(self._slices(encoded))]
+        return np.concatenate(parts)
+
+    def _slices(self, encoded: Sequence[Encoded]) -> list[list[Encoded]]:
+        slices: list[list[Encoded]] = [[]]
+        tokens = 0
+        for text in encoded:
+            if slices[-1] and tokens + len(text.ids) > self.slice_tokens:
+                slices.append([])
+                tokens = 0
+            slices[-1].append(text)
+            tokens += len(text.ids)
+        return slices
+
+    async def _admit(self, encoded: Sequence[Encoded], first: bool) -> Vectors:
+        """Queue a slice and wait for it. Only a request that was not begun is refused for a full queue."""
         tokens = sum(len(e.ids) for e in encoded)
-        queued = self.queued_tokens
-        if queued and queued + tokens > self.queue_tokens:
+        while self.queued_tokens and self.queued_tokens + tokens > self.queue_tokens:
+            queued = self.queued_tokens
             wait = queued / self._rate
-            raise QueueFull(
-                f"{queued} tokens are waiting, at most {self.queue_tokens}; come again in {wait:.1f} s", wait
-            )
+            if first:
+                raise QueueFull(f"{queued} tokens wait, at most {self.queue_tokens}; come again in {wait:.1f} s", wait)
+            await asyncio.sleep(min(wait, 0.05))
         loop = asyncio.get_running_loop()
-        entries = [_Waiting(e, loop.create_future(), time.perf_counter(), gate) for e in encoded]
+        entries = [_Waiting(e, loop.create_future(), time.perf_counter()) for e in encoded]
         self._waiting += entries
         self._arrived.set()
         try:
@@ -142,36 +159,31 @@ class Engine:
             await self._infer_batch(batch)
 
     def _pick(self) -> list[_Waiting]:
-        pool = [w for w in self._waiting if not w.gate] or self._waiting
-        chosen = [pool[i] for i in next_batch([len(w.encoded.ids) for w in pool], self.limits)]
+        counts = [len(w.encoded.ids) for w in self._waiting]
+        chosen = [self._waiting[i] for i in next_batch(counts, self.limits)]
         taken = set(map(id, chosen))
         self._waiting = [w for w in self._waiting if id(w) not in taken]
         return chosen
 
     async def _infer_batch(self, batch: list[_Waiting]) -> None:
         begin = time.perf_counter()
-        self._busy_since = time.monotonic()
         try:
             vectors = await self.infer_now([w.encoded for w in batch])
+            self._observe(batch, begin)
+            for entry, row in zip(batch, vectors, strict=True):
+                if not entry.future.done():
+                    _deliver(entry, row)
         except Exception as error:
+            # A failing batch fails alone; the worker goes on.
             logger.warning("a batch of %d texts failed: %s", len(batch), error)
             _fail(batch, InferenceError(f"inference failed: {error}"))
-            return
-        finally:
-            self._busy_since = None
-        self._observe(batch, begin)
-        for entry, row in zip(batch, vectors, strict=True):
-            if not entry.future.done():
-                _deliver(entry, row)
 
     def _observe(self, batch: list[_Waiting], begin: float) -> None:
         seconds = time.perf_counter() - begin
         counts = [len(w.encoded.ids) for w in batch]
         self._rate = 0.8 * self._rate + 0.2 * sum(counts) / max(seconds, 1e-6)
-        users = [w for w in batch if not w.gate]
-        if users:
-            width = padded_length(max(counts), self.max_tokens)
-            self.observer.inferred(seconds, counts, width, [begin - w.since for w in users])
+        width = padded_length(max(counts), self.max_tokens)
+        self.observer.inferred(seconds, counts, width, [begin - w.since for w in batch])
 
     def _run(self, encoded: list[Encoded]) -> Vectors:
         longest = max(len(e.ids) for e in encoded)
@@ -190,7 +202,7 @@ class Engine:
 
 def _deliver(entry: _Waiting, row: Vectors) -> None:
     """A vector that is not one never goes out: better an error than a wrong answer."""
-    if not entry.gate and not (np.isfinite(row).all() and float(np.linalg.norm(row)) > 1e-12):
+    if not (np.isfinite(row).all() and float(np.linalg.norm(row)) > 1e-12):
         entry.future.set_exception(InferenceError("the model gave NaN, infinity or a zero vector for this text"))
         return
     entry.future.set_result(row[np.newaxis, :])

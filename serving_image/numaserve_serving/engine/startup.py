@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,14 @@ import numpy as np
 
 from numaserve_api.conditions import Reason
 from numaserve_api.config import ConfigDeploy, Scheme
-from numaserve_serving.backends import Backend, BackendError, BackendFacts, BackendSettings, OpenVinoBackend
+from numaserve_serving.backends import (
+    Backend,
+    BackendError,
+    BackendFacts,
+    BackendSettings,
+    OpenVinoBackend,
+    empty_cache,
+)
 from numaserve_serving.engine.artifact import Artifact, load_artifact
 from numaserve_serving.engine.errors import InputError, StartupError
 from numaserve_serving.engine.policy import padded_length
@@ -62,7 +69,7 @@ def _load(config: ConfigDeploy, root: Path, cache: Path | None, progress: Progre
     except BackendError as error:
         raise StartupError(Reason.ARTIFACT_INVALID, str(error)) from error
     progress("self-test")
-    _self_test(artifact, tokenizer, backend)
+    backend = _proved(artifact, tokenizer, backend, settings)
     for bucket in config.buckets:
         progress(f"warming bucket {bucket}")
         _warm(backend, min(bucket, config.window.max_tokens))
@@ -70,6 +77,21 @@ def _load(config: ConfigDeploy, root: Path, cache: Path | None, progress: Progre
     facts = backend.facts
     _check_read_back(settings, facts)
     return Loaded(config, artifact, tokenizer, backend, facts)
+
+
+def _proved(
+    artifact: Artifact, tokenizer: Tokenizer, backend: OpenVinoBackend, settings: BackendSettings
+) -> OpenVinoBackend:
+    """A backend that reproduces the artifact's vectors; a cached graph that does not is compiled once more without cache."""
+    try:
+        _self_test(artifact, tokenizer, backend)
+    except StartupError:
+        if settings.cache is None:
+            raise
+        empty_cache(settings.cache)
+        backend = OpenVinoBackend(artifact.path(artifact.manifest.parts.graph), replace(settings, cache=None))
+        _self_test(artifact, tokenizer, backend)
+    return backend
 
 
 def backend_settings(config: ConfigDeploy, cache: Path | None, cpus: int | None) -> BackendSettings:

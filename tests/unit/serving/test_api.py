@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -165,6 +166,19 @@ def test_a_batch_that_raises_fails_alone(server: Running, monkeypatch: pytest.Mo
     assert server.embed(input="hello").status_code == 500
     assert server.embed(input="hello").status_code == 200
     assert server.state.ready
+
+
+def test_a_large_request_leaves_room_for_others(server: Running) -> None:
+    engine = server.state.engine
+    assert engine
+    engine.queue_tokens, engine.slice_tokens = 256, 64
+    answers: list[int] = []
+    large = threading.Thread(target=lambda: answers.append(server.embed(input=["hello world"] * 2000).status_code))
+    large.start()
+    small = [server.embed(input="hello").status_code for _ in range(20)]
+    large.join(30)
+    assert set(small) == {200}
+    assert answers == [200]
 
 
 def test_metrics_count_requests_tokens_and_show_what_is_executed(server: Running) -> None:
