@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from numaserve_api.resource import EncoderDeploymentSpec, Gates
+from numaserve_api.resource import EncoderDeploymentSpec, Gates, dump
 from numaserve_api.revision import gates_hash as _gates_hash
 from numaserve_api.revision import short_hash
 
@@ -16,8 +16,12 @@ def effective_gates(spec: EncoderDeploymentSpec) -> Gates:
 
 
 def gates_hash(spec: EncoderDeploymentSpec) -> str:
-    """Hash of the effective gates: a failed revision is tried again when it changes."""
-    return _gates_hash(effective_gates(spec))
+    """Hash of the effective gates and of what makes no revision but can cure a failure: source and placement.
+
+    A failed revision is tried again when it changes, so that following a remedy has an effect.
+    """
+    placement = dump(spec.placement) if spec.placement else {}
+    return short_hash([_gates_hash(effective_gates(spec)), spec.config.model.source, placement])
 
 
 def gate_key(candidate: str, stable: str | None, samples: str, gates: str, pod_uids: Iterable[str]) -> str:

@@ -61,7 +61,7 @@ PodCheck = Callable[[PodView], Problem | None]
 def model_refused(pod: PodView) -> Problem | None:
     """The server refused its artifact and said why in its termination log."""
     failure = startup_failure(pod)
-    if failure is None:
+    if failure is None or pod.ready:  # a ready pod's log tells of an earlier run
         return None
     return Problem(Reason(failure.reason), f"pod {pod.name}: {failure.message}", True, ConditionType.MODEL_VERIFIED)
 

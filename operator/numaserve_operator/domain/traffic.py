@@ -153,6 +153,8 @@ class Router:
             self.traffic.waiting = True
             return True
         if self._drained(pod, pod.drain_told_at):
+            # Named, because the ReplicaSet controller may give up another pod that is not ready yet.
+            self.traffic.deletions.append(Deletion("Pod", pod.name, pod.uid))
             return False
         self.traffic.waiting = True
         return True
@@ -173,7 +175,7 @@ class Router:
         old = [p for p in rejected if (self.now - p.created).total_seconds() >= DEBRIS_SECONDS]
         self._sweep(old)
         if len(rejected) - len(old) >= BREAKER_REJECTIONS:
-            self.traffic.replicas[view.name] = len(live(view))
+            self.traffic.replicas[view.name] = min(self.traffic.replicas[view.name], len(live(view)))
 
 
 def _first_to_go(pod: PodView) -> tuple[bool, bool, float]:

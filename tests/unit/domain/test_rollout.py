@@ -605,3 +605,37 @@ def test_no_cores_for_a_surge_is_told_and_stable_goes_on() -> None:
     cluster.settle(steps=300)
     assert cluster.condition("Ready") == ("False", "RolledBack")
     assert "progressDeadlineSeconds" in cluster.message("Ready")
+
+
+def test_scaling_down_and_up_again_leaves_no_drained_pod_behind() -> None:
+    cluster = deployed(replicas=3)
+    cluster.edit(make_spec(replicas=2))
+    cluster.reconcile()
+    cluster.tick()
+    cluster.edit(make_spec(replicas=3))
+    cluster.settle()
+    assert len(cluster.in_service()) == 3
+    assert len(cluster.pods()) == 3
+
+
+def test_a_remedy_that_makes_no_revision_tries_a_failed_one_again() -> None:
+    cluster = deployed()
+    cluster.fate = refuse("ArtifactMissing")  # type: ignore[assignment]
+    cluster.edit(make_spec(hash=digest("2")))
+    cluster.settle()
+    assert cluster.condition("Ready") == ("False", "RolledBack")
+    cluster.fate = healthy
+    cluster.edit(make_spec(hash=digest("2"), placement={"nodeSelector": {"disk": "fast"}}))
+    cluster.settle()
+    assert cluster.condition("Ready") == ("True", "Promoted")
+
+
+def test_a_pod_that_healed_is_not_called_refused() -> None:
+    cluster = deployed()
+    pod = cluster.pods()[0]
+    pod.view = replace(
+        pod.view, terminated_message='{"reason": "ArtifactMissing", "message": "late volume"}', restarts=1
+    )
+    cluster.settle()
+    assert cluster.condition("ModelVerified") == ("True", "Verified")
+    assert cluster.condition("Progressing") == ("False", "Complete")

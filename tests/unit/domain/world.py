@@ -273,7 +273,9 @@ class SimulatedCluster:
         if kind == "ConfigMap":
             self.others.pop(("ConfigMap", name), None)
         for stored in self.sets.values():
-            stored.pods = [p for p in stored.pods if kind != "Pod" or p.view.name != name]
+            gone = [p for p in stored.pods if kind == "Pod" and p.view.name == name]
+            stored.pods = [p for p in stored.pods if p not in gone]
+            self.removed += [p.view for p in gone if p.view.phase != "Failed"]
 
     # The rest of the cluster
 
