@@ -7,24 +7,14 @@ from numaserve_api.resource import EncoderDeploymentSpec
 from numaserve_operator.domain import pinning
 from numaserve_operator.domain.keys import effective_gates, gate_key, gates_hash
 from numaserve_operator.domain.plan import GateRequest, PodTarget
-from numaserve_operator.domain.problems import Problem, find_problem
+from numaserve_operator.domain.problems import STARTUP_REASONS, Problem, find_problem
 from numaserve_operator.domain.revisions import Cast
 from numaserve_operator.domain.scale import scale_of
 from numaserve_operator.domain.snapshot import PodView, RevisionView, Snapshot
 from numaserve_operator.domain.traffic import active, proven
 
 REASONS_BY_CONDITION: dict[ConditionType, frozenset[Reason]] = {
-    ConditionType.MODEL_VERIFIED: frozenset(
-        {
-            Reason.DIGEST_MISMATCH,
-            Reason.MANIFEST_MISMATCH,
-            Reason.ARTIFACT_MISSING,
-            Reason.ARTIFACT_INVALID,
-            Reason.SELF_TEST_FAILED,
-            Reason.PRECISION_MISMATCH,
-            Reason.PVC_NOT_FOUND,
-        }
-    ),
+    ConditionType.MODEL_VERIFIED: (STARTUP_REASONS - {Reason.THREADS_MISMATCH}) | {Reason.PVC_NOT_FOUND},
     ConditionType.PINNED: frozenset(
         {
             Reason.SHARED_POOL,

@@ -32,7 +32,7 @@ ADMISSION_REASONS = frozenset(
 """Reasons with which a kubelet fails a pod that never starts (k/k pkg/kubelet/lifecycle, topologymanager)."""
 MAX_REJECTIONS = 3
 CRASH_RESTARTS = 3
-_STARTUP_REASONS = frozenset(
+STARTUP_REASONS = frozenset(
     {
         Reason.DIGEST_MISMATCH,
         Reason.MANIFEST_MISMATCH,
@@ -43,6 +43,7 @@ _STARTUP_REASONS = frozenset(
         Reason.THREADS_MISMATCH,
     }
 )
+"""Reasons with which a server refuses to start, written to its termination log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def startup_failure(pod: PodView) -> StartupFailure | None:
         failure = StartupFailure.model_validate(json.loads(pod.terminated_message or ""))
     except ValueError:
         return None
-    return failure if failure.reason in _STARTUP_REASONS else None
+    return failure if failure.reason in STARTUP_REASONS else None
 
 
 def claim_missing(pod: PodView) -> Problem | None:

@@ -66,7 +66,6 @@ class Process:
         self.settings = settings
         self.operator: Operator | None = None
         self.task: asyncio.Task[None] | None = None
-        self.early: set[str] = set()
         self.failed = False
 
     def enqueue(self, namespace: str, name: str) -> None:
