@@ -1,23 +1,21 @@
-"""`numaserve models`: export, hash, verify."""
+"""`numaserve models export`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from numaserve_api.config import Pooling, Scheme
-from numaserve_models.errors import ExportError
-
-app = typer.Typer(no_args_is_help=True, help="Make and check model artifacts.", pretty_exceptions_enable=False)
-console = Console(stderr=True, highlight=False)
-Directory = Annotated[Path, typer.Argument(help="Artifact directory.", exists=True, file_okay=False)]
+from numaserve_models.cli.common import console, guarded, progress
 
 
-@app.command()
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command()(export)
+
+
 def export(
     source: Annotated[
         Path, typer.Argument(help="ONNX file or OpenVINO IR (.xml) of an encoder.", exists=True, dir_okay=False)
@@ -43,35 +41,7 @@ def export(
         source, tokenizer, out, pooling=pooling, scheme=scheme, max_tokens=max_tokens, positions=positions,
         buckets=buckets, threads=threads, space=space, deploy_source=deploy_source,
     )  # fmt: skip
-    with console.status("exporting …") as status:
-        digest = _guarded(lambda: run(request, lambda step: status.update(f"{step} …")))
+    with progress("exporting") as step:
+        digest = guarded(lambda: run(request, step))
     console.print(f"[green]✓[/] {out}")
     typer.echo(digest)
-
-
-@app.command("hash")
-def hash_(directory: Directory) -> None:
-    """Print an artifact's hash, as spec.config.model.hash wants it."""
-    from numaserve_models.digest import artifact_hash
-
-    typer.echo(_guarded(lambda: artifact_hash(directory)))
-
-
-@app.command()
-def verify(directory: Directory) -> None:
-    """Name every file that was changed, is missing or was added; exit code 1 if there is one."""
-    from numaserve_models.digest import artifact_hash, find_faults
-
-    faults = _guarded(lambda: "\n".join(find_faults(directory)))
-    if faults:
-        typer.echo(faults)
-        raise typer.Exit(1)
-    typer.echo(f"whole: {artifact_hash(directory)}")
-
-
-def _guarded(work: Callable[[], str]) -> str:
-    try:
-        return work()
-    except ExportError as error:
-        console.print(f"[red]error:[/] {error}", soft_wrap=True)
-        raise typer.Exit(2) from error

@@ -1,0 +1,11 @@
+"""`numaserve models`: export, quantize, recommend, bench, samples, hash, verify."""
+
+from __future__ import annotations
+
+import typer
+
+from numaserve_models.cli import artifacts, export
+
+app = typer.Typer(no_args_is_help=True, help="Make and check model artifacts.", pretty_exceptions_enable=False)
+for group in (export, artifacts):
+    group.register(app)
