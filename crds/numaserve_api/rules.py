@@ -168,6 +168,19 @@ _CONFIG: tuple[Rule, ...] = (
         "spec.config.quantization.dynamicGroup only applies to scheme int8-weights: remove it",
         lambda quantization: "dynamicGroup" not in quantization or quantization["scheme"] == Scheme.INT8_WEIGHTS,
     ),
+    Rule(
+        "spec.config.quantization",
+        "self.scheme != 'int8' || has(self.calibration)",
+        "spec.config.quantization.calibration is required with scheme int8: paste the config that `models quantize` "
+        "wrote, it names the set the graph was calibrated on",
+        lambda quantization: quantization["scheme"] != Scheme.INT8 or "calibration" in quantization,
+    ),
+    Rule(
+        "spec.config.quantization",
+        "!has(self.calibration) || self.scheme == 'int8'",
+        "spec.config.quantization.calibration only applies to scheme int8: remove it",
+        lambda quantization: "calibration" not in quantization or quantization["scheme"] == Scheme.INT8,
+    ),
 )
 
 _TOLERATIONS: tuple[Rule, ...] = (

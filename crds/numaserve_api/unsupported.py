@@ -73,7 +73,7 @@ def _literal(value: Any) -> str:
     return _cel(value) if isinstance(value, bool) else str(value)
 
 
-_MODEL, _WINDOW, _QUANT = "spec.config.model", "spec.config.window", "spec.config.quantization"
+_MODEL, _WINDOW = "spec.config.model", "spec.config.window"
 _PLACE, _ROLL, _GATES, _SERVICE = "spec.placement", "spec.rollout", "spec.rollout.gates", "spec.service"
 
 TABLE: tuple[Unsupported, ...] = (
@@ -95,8 +95,6 @@ TABLE: tuple[Unsupported, ...] = (
     ),
     Unsupported(_WINDOW, "overflow", forbidden=("slide",), instead="use truncate or reject"),
     Unsupported(_WINDOW, "stride"),
-    Unsupported(_QUANT, "scheme", forbidden=("int8", "int4-weights"), instead="use none, bf16 or int8-weights"),
-    Unsupported(_QUANT, "calibration"),
     Unsupported(_PLACE, "requireIsa", instead="select nodes with placement.nodeSelector"),
     Unsupported(_PLACE, "topologySpread"),
     Unsupported(_PLACE, "priorityClassName"),

@@ -98,6 +98,13 @@ CONFIG = (
         {f"{QUANT}.scheme": "bf16", f"{QUANT}.dynamicGroup": 64},
         "dynamicGroup only applies to scheme int8-weights",
     ),
+    _one("int8 without calibration", f"{QUANT}.scheme", "int8", "calibration is required with scheme int8"),
+    _one(
+        "calibration of another scheme",
+        f"{QUANT}.calibration",
+        {"hash": HASH, "samples": 3},
+        "calibration only applies to scheme int8",
+    ),
     _one("calibration digest", f"{QUANT}.calibration", {"hash": "x", "samples": 3}, SHA),
 )
 
@@ -173,8 +180,6 @@ NOT_YET = (
     _later(f"{MODEL}.trustRemoteCode", True),
     _later(f"{WINDOW}.overflow", "slide"),
     _later(f"{WINDOW}.stride", 64, **{f"{WINDOW}.overflow": "slide"}),
-    _later(f"{QUANT}.scheme", "int8"),
-    _later(f"{QUANT}.calibration", {"hash": HASH, "samples": 300}),
     _later(f"{PLACE}.requireIsa", ["amx_int8"]),
     _later(f"{PLACE}.topologySpread", [{"topologyKey": "zone"}]),
     _later(f"{PLACE}.priorityClassName", "high"),
