@@ -191,6 +191,12 @@ class ConfigDeploy(Strict):
     threads: int = Field(ge=1, le=1024, description="Inference threads, each on a physical core of its own.")
 
     @property
+    def precision(self) -> Literal["f32", "bf16"]:
+        """What floating-point operations are computed in; the runtime is never left to choose."""
+        bf16 = self.quantization.scheme is Scheme.BF16 or self.quantization.activations == "bf16"
+        return "bf16" if bf16 else "f32"
+
+    @property
     def dynamic_group(self) -> int:
         """Group size in elements handed to the runtime; 0 unless the scheme is int8-weights."""
         if self.quantization.scheme is not Scheme.INT8_WEIGHTS:

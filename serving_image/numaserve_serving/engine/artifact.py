@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from numaserve_api.conditions import Reason
-from numaserve_api.config import ConfigDeploy, Pooling
+from numaserve_api.config import Calibration, ConfigDeploy, Pooling
 from numaserve_api.manifest import MANIFEST_FILE, FileEntry, Manifest, manifest_digest
 from numaserve_api.validate import sentences
 from numaserve_serving.engine.errors import StartupError
@@ -142,10 +142,11 @@ def _check_agreement(manifest: Manifest, config: ConfigDeploy) -> None:
         ("model.output", model.output, facts.output),
         ("model.normalize", model.normalize, facts.normalize),
         ("quantization.scheme", config.quantization.scheme, manifest.quantization.scheme),
+        ("quantization.calibration", config.quantization.calibration, manifest.quantization.calibration),
     ]
     if model.pooling is not Pooling.AUTO:
         claims.append(("model.pooling", model.pooling, facts.pooling))
-    wrong = [f"{name} is {asked}, the artifact has {has}" for name, asked, has in claims if asked != has]
+    wrong = [f"{name} is {_said(asked)}, the artifact has {_said(has)}" for name, asked, has in claims if asked != has]
     if config.window.max_tokens > facts.max_tokens:
         wrong.append(f"window.maxTokens is {config.window.max_tokens}, the model takes at most {facts.max_tokens}")
     missing = sorted(set(model.dimensions or ()) - set(facts.dimensions))
@@ -156,3 +157,9 @@ def _check_agreement(manifest: Manifest, config: ConfigDeploy) -> None:
             Reason.MANIFEST_MISMATCH,
             f"config_deploy.yaml and the artifact disagree: {'; '.join(wrong)}. Paste the config the export wrote",
         )
+
+
+def _said(value: object) -> str:
+    if isinstance(value, Calibration):
+        return f"{value.samples} samples with hash {value.hash}"
+    return "absent" if value is None else str(value)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from numaserve_api.conditions import Reason
-from numaserve_api.config import ConfigDeploy, Scheme
+from numaserve_api.config import ConfigDeploy
 from numaserve_serving.backends import (
     Backend,
     BackendError,
@@ -96,12 +96,11 @@ def _proved(
 
 def backend_settings(config: ConfigDeploy, cache: Path | None, cpus: int | None) -> BackendSettings:
     """How the config is executed: bf16 only where it says so, pinning only on cores nobody else may use."""
-    bf16 = config.quantization.scheme is Scheme.BF16 or config.quantization.activations == "bf16"
     roots = Roots()
     mine = roots.affinity()
     return BackendSettings(
         threads=config.threads,
-        precision="bf16" if bf16 else "f32",
+        precision=config.precision,
         dynamic_group=config.dynamic_group,
         pin=mine != online_cpus(roots) and len(mine) == cpus,
         cache=cache,
