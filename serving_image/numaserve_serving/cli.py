@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -19,9 +20,11 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 8080,
     cache: Annotated[Path | None, typer.Option(help="Where compiled graphs are kept.")] = None,
+    probe_port: Annotated[int, typer.Option(hidden=True, help="Port for comparisons; 0 keeps it closed.")] = 0,
 ) -> None:
     """Serve an artifact with the OpenAI API on this machine, exactly as a pod would."""
     limit_library_threads()
+    from numaserve_api import names
     from numaserve_api.manifest import CONFIG_FILE
     from numaserve_api.validate import InvalidDocument, parse_config
     from numaserve_serving.http.state import Identity, ServerState
@@ -35,10 +38,19 @@ def serve(
     except (InvalidDocument, OSError) as error:
         typer.secho(f"{path}: {error}", fg="red", err=True)
         raise typer.Exit(2) from error
-    state = ServerState(config, Identity(name=directory.resolve().name))
+    identity = Identity(
+        name=directory.resolve().name,
+        revision=os.environ.get(names.ENV_REVISION, "local"),
+        token_digest=os.environ.get(names.ENV_PROBE_TOKEN_DIGEST, ""),
+    )
+    state = ServerState(config, identity)
     folder = cache or Path(tempfile.gettempdir()) / "numaserve-cache"
-    sys.exit(run(state, directory, folder, Ports(host=host, serving=port, probe=0)))
+    sys.exit(run(state, directory, folder, Ports(host=host, serving=port, probe=probe_port)))
 
 
 app = typer.Typer(add_completion=False)
 app.command()(serve)
+
+if __name__ == "__main__":
+    # `numaserve models compare` starts servers this way: it must not import them.
+    typer.run(serve)
