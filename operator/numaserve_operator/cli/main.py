@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
-from numaserve_operator.cli import files, status
+from numaserve_operator.cli import compare, files, status
 
 GROUP = "numaserve.commands"
+MODELS = "models"
 
 
 def build() -> typer.Typer:
@@ -27,9 +29,45 @@ def build() -> typer.Typer:
     )
     files.register(app)
     status.register(app)
-    for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
-        _add(app, point.name, point.load)
+    points = {point.name: point.load for point in entry_points(group=GROUP)}
+    _add_models(app, points.pop(MODELS, _not_there))
+    for name, load in sorted(points.items()):
+        _add(app, name, load)
     return app
+
+
+def _add_models(app: typer.Typer, load: Any) -> None:
+    """The artifact tools' verbs and `compare`, which is the operator's: it runs the gates."""
+    try:
+        found = load()
+    except ImportError as error:
+        group = typer.Typer(
+            cls=_missing_group(str(error)),
+            no_args_is_help=True,
+            help=f"Compare model artifacts (not installed: {error}).",
+        )
+    else:
+        # A group of its own: the tools' app is theirs, and building the command twice must not add to it.
+        group = typer.Typer(no_args_is_help=True, help=found.info.help, pretty_exceptions_enable=False)
+        group.add_typer(found)
+    compare.register(group)
+    app.add_typer(group, name=MODELS)
+
+
+def _not_there() -> NoReturn:
+    raise ImportError("numaserve_models announces no commands")
+
+
+def _missing_group(why: str) -> type[TyperGroup]:
+    """A group that answers every verb it has not with the remedy."""
+
+    class Missing(TyperGroup):
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            if args and args[0] not in self.commands and not args[0].startswith("-"):
+                _tell_missing(MODELS, why)
+            return super().resolve_command(ctx, args)
+
+    return Missing
 
 
 def _add(app: typer.Typer, name: str, load: Any) -> None:
@@ -52,12 +90,16 @@ def _add_missing(app: typer.Typer, name: str, why: str) -> None:
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     )
     def missing() -> None:
-        typer.secho(
-            f"`numaserve {name}` needs packages that are not installed ({why}): pip install 'numaserve[{name}]'",
-            fg="red",
-            err=True,
-        )
-        raise typer.Exit(2)
+        _tell_missing(name, why)
+
+
+def _tell_missing(name: str, why: str) -> NoReturn:
+    typer.secho(
+        f"`numaserve {name}` needs packages that are not installed ({why}): pip install 'numaserve[{name}]'",
+        fg="red",
+        err=True,
+    )
+    raise typer.Exit(2)
 
 
 def main() -> None:
