@@ -39,6 +39,20 @@ class BackendFacts:
     cached: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One kind of operation as the runtime executes it: ``count`` operations in this precision by this kernel.
+
+    Kernel names carry the instruction set, e.g. ``brgemm_avx512_vnni``; precision and kernel are the runtime's words.
+    """
+
+    operation: str
+    precision: str
+    primitive: str
+    count: int
+    heavy: bool
+
+
 class Backend(Protocol):
     """A compiled model."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from numaserve_serving.backends.base import BackendError, BackendFacts, BackendSettings, Ids, Vectors
+from numaserve_serving.backends.base import BackendError, BackendFacts, BackendSettings, Execution, Ids, Vectors
 
 os.environ.setdefault("OPENVINO_TELEMETRY_DISABLE", "1")
 
@@ -32,6 +32,8 @@ _HEAVY = {
     "LLMMLP",
 }
 """Operations whose kernels decide speed and rounding; the rest is bookkeeping."""
+_SILENT = {"Const", "Input", "Output", "Parameter", "Result"}
+"""Nodes that execute nothing."""
 
 
 class OpenVinoBackend:
@@ -128,17 +130,27 @@ def empty_cache(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
+def execution_table(model: ov.CompiledModel) -> list[Execution]:
+    """What the compiled model executes, heavy operations first; call it after an inference, which chooses the kernels."""
+    found: Counter[tuple[str, str, str]] = Counter()
+    for node in model.get_runtime_model().get_ops():
+        info = node.get_rt_info()
+        kind = _info(info, "layerType")
+        if kind not in _SILENT:
+            found[kind, _info(info, "runtimePrecision"), _info(info, "primitiveType")] += 1
+    rows = [Execution(*key, count, key[0] in _HEAVY) for key, count in found.items()]
+    return sorted(rows, key=lambda row: (not row.heavy, -row.count, row.operation, row.precision, row.primitive))
+
+
 def _fingerprint(model: ov.CompiledModel, precision: str, group: int) -> str:
     """Heavy operations by kernel and runtime precision, and a digest over all of them.
 
     Kernel names carry the ISA, so two pods of one revision on different CPUs differ here.
     """
     kernels: Counter[str] = Counter()
-    for node in model.get_runtime_model().get_ops():
-        info = node.get_rt_info()
-        kind = _info(info, "layerType")
-        if kind in _HEAVY:
-            kernels[f"{kind}:{_info(info, 'primitiveType')}"] += 1
+    for row in execution_table(model):
+        if row.heavy:
+            kernels[f"{row.operation}:{row.primitive}"] += row.count
     parts = [f"{count}x{name}" for name, count in sorted(kernels.items())]
     text = ",".join([precision, f"group={group}", *parts])
     return f"{precision}/{hashlib.sha256(text.encode()).hexdigest()[:8]} ({'; '.join(parts)[:200]})"
