@@ -1,0 +1,1 @@
+"""What a model directory says about itself, read before any weight is."""
