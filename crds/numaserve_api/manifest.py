@@ -46,7 +46,19 @@ class ModelFacts(Strict):
     max_tokens: int
     positions: int
     layers: list[str] = Field(description="What each layer attends to, e.g. `full` or `sliding:128`.")
+    architecture: str | None = None
+    trained_tokens: int | None = Field(
+        default=None, description="Longest sequence the model was trained on, where it says so; above it is untrained."
+    )
+    switch_tokens: int | None = Field(
+        default=None, description="Batches longer than this run block-local where layers slide; absent: one form only."
+    )
+    labels: list[str] | None = Field(default=None, description="Labels in the order of the answer's components.")
+    activation: Literal["none", "sigmoid", "softmax"] | None = Field(
+        default=None, description="What makes scores of the graph's logits."
+    )
     prompts: dict[str, str] | None = None
+    default_prompt: str | None = None
     space: Space
     weights_digest: Digest
     tokenizer_digest: Digest

@@ -51,6 +51,7 @@ class Chain:
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     dimensions: tuple[int, ...] = ()
+    lower_case: bool = False
 
 
 def read_chain(folder: Path) -> Chain | None:
@@ -81,7 +82,8 @@ def _assemble(folder: Path, kinds: list[tuple[str, Path]]) -> Chain:
         pooling=state["pooling"],
         dense=tuple(state["dense"]),
         normalize=bool(state["normalize"]),
-        max_tokens=_max_tokens(kinds[0][1], folder),
+        max_tokens=_transformer_setting(kinds[0][1], folder, "max_seq_length"),
+        lower_case=bool(_transformer_setting(kinds[0][1], folder, "do_lower_case")),
         prompts=prompts,
         default_prompt=settings.get("default_prompt_name"),
         dimensions=_dimensions(settings, state["dense"]),
@@ -136,11 +138,11 @@ def _settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
-def _max_tokens(transformer: Path, folder: Path) -> int | None:
+def _transformer_setting(transformer: Path, folder: Path, key: str) -> Any:
     for name in ("sentence_bert_config.json", "sentence_xlm-roberta_config.json", "sentence_roberta_config.json"):
         for place in (transformer / name, folder / name):
-            if place.is_file() and (value := read_json(place).get("max_seq_length")):
-                return int(value)
+            if place.is_file() and (value := read_json(place).get(key)):
+                return value
     return None
 
 

@@ -1,0 +1,105 @@
+"""Writing a sample set: JSON lines, and the ConfigMap that gates read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from numaserve_api.resource import ObjectName
+from numaserve_models.errors import ExportError
+from numaserve_models.samples.read import Sample
+
+KEY = "samples.jsonl"
+"""A ConfigMap's key that ends so holds objects with `text` (numaserve_operator.gates.samples)."""
+MAX_CONFIGMAP_BYTES = 1024 * 1024
+"""Of all values together: the API server refuses more."""
+_NAME: TypeAdapter[str] = TypeAdapter(ObjectName)
+
+
+def json_lines(samples: Sequence[Sample]) -> str:
+    """One object a line with `text` and, where known, `id`, `label` and `relevant`: ids, or places from 0 in this set."""
+    named = any(sample.id is not None for sample in samples)
+    return "".join(_escaped(json.dumps(_document(sample, named), ensure_ascii=False)) + "\n" for sample in samples)
+
+
+def gate_digest(texts: Sequence[str]) -> str:
+    """The digest status.rollout.sampleDigest shows for these texts, each preceded by its length in bytes.
+
+    The same as numaserve_operator.gates.samples.digest_of; a test holds them equal.
+    """
+    digest = hashlib.sha256()
+    for text in texts:
+        content = text.encode()
+        digest.update(f"{len(content)}:".encode() + content)
+    return "sha256:" + digest.hexdigest()
+
+
+def configmap_yaml(name: str, namespace: str | None, lines: str) -> str:
+    """A ConfigMap to apply. Raises ExportError for a name that is none and for more than a ConfigMap holds."""
+    try:
+        _NAME.validate_python(name)
+    except ValidationError as error:
+        raise ExportError(f"--configmap {name}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
+    size = len(lines.encode())
+    if size > MAX_CONFIGMAP_BYTES:
+        count = lines.count("\n")
+        fitting = max(1, int(count * MAX_CONFIGMAP_BYTES / size * 0.95))
+        raise ExportError(
+            f"{count} samples are {size} bytes, a ConfigMap holds at most {MAX_CONFIGMAP_BYTES}: "
+            f"take about {fitting} with --count, or export the artifact with these samples and let gates read them there"
+        )
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {KEY: _Literal(lines)}}
+    # Lines are never folded: one line of the file stays one line here.
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=float("inf"))
+
+
+def write_whole(files: Mapping[Path, str], overwrite: bool) -> None:
+    """Write every file or none: under another name first, then in its place. Raises ExportError where one exists."""
+    for path in files:
+        if path.exists() and not overwrite:
+            raise ExportError(f"{path} exists: remove it, name another file or pass --overwrite")
+    written: dict[Path, Path] = {}
+    try:
+        for path, content in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            written[path] = Path(temporary)
+            with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
+                stream.write(content)
+        for path, temporary_path in written.items():
+            temporary_path.chmod(0o644)
+            temporary_path.replace(path)
+    finally:
+        for temporary_path in written.values():
+            temporary_path.unlink(missing_ok=True)
+
+
+class _Literal(str):
+    """Text to be written as a block, line by line."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes _Literal as a block."""
+
+
+_Dumper.add_representer(_Literal, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), "|"))
+
+
+def _document(sample: Sample, named: bool) -> dict[str, Any]:
+    relevant = [name if named else int(name) for name in sample.relevant]
+    optional = {"id": sample.id, "label": sample.label, "relevant": relevant or None}
+    return {"text": sample.text, **{name: value for name, value in optional.items() if value is not None}}
+
+
+def _escaped(line: str) -> str:
+    """Whatever is not seen as JSON escapes: some readers end a line at U+2028, and YAML does so too."""
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
