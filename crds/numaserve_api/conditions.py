@@ -60,6 +60,10 @@ class Reason(StrEnum):
     MANIFEST_MISMATCH = "ManifestMismatch"
     ARTIFACT_MISSING = "ArtifactMissing"
     ARTIFACT_INVALID = "ArtifactInvalid"
+    SOURCE_DENIED = "SourceDenied"
+    SOURCE_UNREACHABLE = "SourceUnreachable"
+    SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 -- a reason's name
+    NO_SPACE = "NoSpace"
     SELF_TEST_FAILED = "SelfTestFailed"
     PRECISION_MISMATCH = "PrecisionMismatch"
     THREADS_MISMATCH = "ThreadsMismatch"

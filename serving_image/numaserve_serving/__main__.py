@@ -27,7 +27,8 @@ def main(
     from numaserve_api.validate import InvalidDocument, parse_config
     from numaserve_serving.http.state import Identity, ServerState
     from numaserve_serving.logs import configure
-    from numaserve_serving.server import Ports, refuse, run
+    from numaserve_serving.refusal import refuse
+    from numaserve_serving.server import Ports, run
 
     configure()
     try:

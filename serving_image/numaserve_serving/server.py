@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import signal
@@ -17,8 +16,6 @@ import uvicorn
 import uvloop
 
 from numaserve_api import names
-from numaserve_api.conditions import Reason
-from numaserve_api.probe import StartupFailure
 from numaserve_serving.engine.engine import Engine
 from numaserve_serving.engine.errors import StartupError
 from numaserve_serving.engine.startup import load
@@ -26,11 +23,10 @@ from numaserve_serving.http.middleware import App
 from numaserve_serving.http.probe import probe_app
 from numaserve_serving.http.serving import serving_app
 from numaserve_serving.http.state import ServerState
+from numaserve_serving.refusal import refuse
 
 logger = logging.getLogger("numaserve")
 LAME_DUCK_SECONDS = 0.5
-EXIT_REFUSED = 78
-"""sysexits.h EX_CONFIG: what this server was given cannot be served, a restart will not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +124,3 @@ async def _drain(state: ServerState, servers: list[uvicorn.Server], listening: l
     await asyncio.gather(*listening, return_exceptions=True)
     if state.engine:
         await state.engine.close()
-
-
-def refuse(reason: Reason, message: str) -> int:
-    """Say why this server will not serve, where the operator reads it; the exit code."""
-    logger.error("%s: %s", reason, message)
-    failure = StartupFailure(reason=reason.value, message=message[:3000])
-    path = Path(os.environ.get(names.ENV_TERMINATION_LOG, names.TERMINATION_LOG))
-    try:
-        path.write_text(json.dumps(failure.model_dump(by_alias=True)))
-    except OSError as error:
-        logger.error("the termination log %s cannot be written: %s", path, error)
-    return EXIT_REFUSED

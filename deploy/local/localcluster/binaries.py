@@ -1,4 +1,4 @@
-"""Kubernetes and helm, built from Go modules once and cached by a hash of what they are built from."""
+"""Kubernetes, helm and the servers of the tests, built from Go modules once and cached by a hash of what they are built from."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from localcluster.shell import run
 SOURCES = REPOSITORY / "deploy" / "local" / "kubernetes"
 KUBERNETES_VERSION = "v1.35.4"
 HELM_VERSION = "v3.22.0"
+VERSITYGW_VERSION = "v1.8.0"
+REGISTRY_VERSION = "v3.1.2"
 APPLETS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl")
 
 
@@ -72,10 +74,26 @@ def _build(folder: Path) -> None:
 
 def helm() -> Path:
     """The helm binary, installed with `go install` when it is not cached."""
-    folder = cache_root() / "bin" / f"helm-{HELM_VERSION}"
-    if not (folder / "helm").exists():
-        with exclusive(cache_root() / "bin" / "helm.lock"):
-            folder.mkdir(parents=True, exist_ok=True)
-            env = {**os.environ, "GOBIN": str(folder), "CGO_ENABLED": "0"}
-            run(["go", "install", f"helm.sh/helm/v3/cmd/helm@{HELM_VERSION}"], env=env, timeout=3000)
-    return folder / "helm"
+    return _installed("helm", f"helm.sh/helm/v3/cmd/helm@{HELM_VERSION}")
+
+
+def versitygw() -> Path:
+    """A real S3 server over a folder, for the tests of fetching (about 1 minute on 2 cores)."""
+    return _installed("versitygw", f"github.com/versity/versitygw/cmd/versitygw@{VERSITYGW_VERSION}")
+
+
+def registry() -> Path:
+    """The OCI registry of the distribution project, for the tests of fetching (about 2 minutes on 2 cores)."""
+    return _installed("registry", f"github.com/distribution/distribution/v3/cmd/registry@{REGISTRY_VERSION}")
+
+
+def _installed(name: str, module: str) -> Path:
+    """The binary ``name`` that `go install` makes of ``module``, built when it is not cached. Raises ClusterError."""
+    folder = cache_root() / "bin" / f"{name}-{module.rpartition('@')[2]}"
+    if not (folder / name).exists():
+        with exclusive(cache_root() / "bin" / f"{name}.lock"):
+            if not (folder / name).exists():
+                folder.mkdir(parents=True, exist_ok=True)
+                env = {**os.environ, "GOBIN": str(folder), "CGO_ENABLED": "0"}
+                run(["go", "install", module], env=env, timeout=3000)
+    return folder / name
