@@ -55,15 +55,16 @@ def parse_spec(resource: Mapping[str, Any]) -> EncoderDeploymentSpec:
     return spec
 
 
-def parse_config(text: str) -> ConfigDeploy:
-    """A config_deploy.yaml document. Raises InvalidDocument."""
+def parse_config(text: str, deploy: bool = True) -> ConfigDeploy:
+    """A config_deploy.yaml document. Raises InvalidDocument, with ``deploy`` also for what cannot be served yet."""
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise InvalidDocument([f"config_deploy.yaml is not YAML: {error}"]) from error
     try:
         config = _parse(ConfigDeploy, document, "spec.config")
-        _check({"spec": {"config": _written(config)}})
+        document = {"spec": {"config": _written(config)}}
+        _check(document) if deploy else _refuse(find_broken(document))
     except InvalidDocument as error:
         # In this file the document is the whole file, not a part of a resource.
         raise InvalidDocument([p.replace("spec.config", "config") for p in error.problems]) from error
@@ -83,6 +84,9 @@ def _written(model: BaseModel) -> dict[str, Any]:
 
 
 def _check(resource: Mapping[str, Any]) -> None:
-    problems = [*find_broken(resource), *find_unsupported(resource)]
+    _refuse([*find_broken(resource), *find_unsupported(resource)])
+
+
+def _refuse(problems: list[str]) -> None:
     if problems:
         raise InvalidDocument(problems)

@@ -64,7 +64,8 @@ def open_artifact(root: Path) -> Artifact:
         if not path.is_file():
             raise ExportError(f"{root} has no {path.name}: it is no artifact directory; make one with `models export`")
     try:
-        return Artifact(root, Manifest.model_validate_json(manifest.read_bytes()), parse_config(config.read_text()))
+        document = parse_config(config.read_text(encoding="utf-8"), deploy=False)
+        return Artifact(root, Manifest.model_validate_json(manifest.read_bytes()), document)
     except ValidationError as error:
         raise ExportError("; ".join(sentences(error, MANIFEST_FILE)[:3])) from error
     except InvalidDocument as error:

@@ -68,8 +68,8 @@ def build_demo_artifacts(packages: Path, out: Path, progress: Callable[[str], No
         if not folder.exists():
             progress(variant.name)
             request = ExportRequest(
-                packages / SOURCE, packages / TOKENIZER, folder, pooling=variant.pooling, scheme=variant.scheme,
-                space=SPACE, deploy_source=f"pvc://models/{variant.name}",
+                packages / SOURCE, folder, tokenizer=packages / TOKENIZER, pooling=variant.pooling, scheme=variant.scheme,
+                max_tokens=128, space=SPACE, deploy_source=f"pvc://models/{variant.name}",
             )  # fmt: skip
             export(request)
         hashes[variant.name] = artifact_hash(folder)

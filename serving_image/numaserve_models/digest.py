@@ -7,7 +7,7 @@ import json
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -268,6 +268,6 @@ def _config_fault(root: Path, digest: str) -> str | None:
     return f"{CONFIG_FILE} names {config.model.hash}, {MANIFEST_FILE} has {digest}: a server would refuse it; correct model.hash"
 
 
-def default_space(weights: str, tokenizer: str, pooling: str, dimension: int) -> str:
+def default_space(weights: str, tokenizer: str, pooling: str, dimension: int, says: Sequence[object] = ()) -> str:
     """Name of an embedding space nobody named: a digest of what decides where a text lands."""
-    return "space-" + short_hash([weights, tokenizer, pooling, dimension])
+    return "space-" + short_hash([weights, tokenizer, pooling, dimension, *says])

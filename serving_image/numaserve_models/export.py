@@ -1,56 +1,65 @@
-"""Exporting an artifact: graph, tokenizer, samples with FP32 vectors, self-test, manifest, config.
+"""Exporting an artifact: graph, tokenizer, samples with FP32 answers, self-test, manifest, config.
 
 The directory appears whole or not at all, and only after the graph agreed with its source.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import openvino as ov
-import yaml
-from tokenizers import Tokenizer
 
-from numaserve_api.config import ConfigDeploy, ModelConfig, Pooling, Quantization, Scheme, Task, Window
-from numaserve_api.manifest import CONFIG_FILE, MANIFEST_FILE, ArtifactFiles, Manifest, ModelFacts, manifest_digest
-from numaserve_api.resource import dump
-from numaserve_models import graph
-from numaserve_models.digest import default_space, digest_file, entries
+from numaserve_api.config import ConfigDeploy, ModelConfig, Output, Pooling, Quantization, Scheme, Task, Window
+from numaserve_api.manifest import ModelFacts
+from numaserve_models import branches, graph, switch, texts, validation, windows
+from numaserve_models.artifact import new_directory, seal, write_samples, write_selftest
+from numaserve_models.digest import default_space, digest_file
 from numaserve_models.errors import ExportError
-from numaserve_models.samples import sample_texts
+from numaserve_models.origin import Origin, open_origin
+from numaserve_models.running import Array, Runner, encode, load_tokenizer, rows, summary
+from numaserve_models.source.limits import Limits, buckets, limits
+from numaserve_models.source.locate import Location, locate
 
-Array = npt.NDArray[np.float32]
-MIN_COSINE = {Scheme.NONE: 0.9999, Scheme.BF16: 0.9999, Scheme.INT8_WEIGHTS: 0.95}
-"""Below these an export is broken, whatever a gate may ask later."""
-MAX_ERROR = 1e-4
 Progress = Callable[[str], None]
+GRAPH = "openvino_model.xml"
+NO_HASH = "sha256:" + "0" * 64
 
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """What to export and how. ``buckets`` and ``max_tokens`` in tokens."""
+    """What to export and how. Lengths in tokens; None leaves a choice to what the source says of itself.
 
-    source: Path
-    tokenizer: Path
+    ``switch`` is the length above which sliding layers run block-local; None measures it, 0 keeps one form.
+    ``positions`` is asked for only where the source is a bare graph.
+    """
+
+    source: str | Path
     out: Path
-    pooling: Pooling = Pooling.MEAN
+    tokenizer: Path | None = None
+    task: Task | None = None
+    output: Output | None = None
+    pooling: Pooling | None = None
+    normalize: bool | None = None
+    head: str | None = None
+    adapter: Path | None = None
+    labels: tuple[str, ...] = ()
+    activation: str | None = None
     scheme: Scheme = Scheme.NONE
-    normalize: bool = True
-    max_tokens: int = 128
-    positions: int = 512
-    buckets: tuple[int, ...] = (32, 64, 128)
+    max_tokens: int | None = None
+    positions: int | None = None
+    buckets: tuple[int, ...] | None = None
+    switch: int | None = None
     threads: int = 1
     space: str | None = None
     deploy_source: str = "pvc://models/artifact"
-    samples: tuple[str, ...] = ()
+    samples: tuple[Mapping[str, Any], ...] = field(default=())
+    trust_remote_code: bool = False
 
 
 def export(request: ExportRequest, progress: Progress = lambda _: None) -> str:
@@ -59,220 +68,164 @@ def export(request: ExportRequest, progress: Progress = lambda _: None) -> str:
         raise ExportError("scheme fp16 is refused: it brings no gain on CPUs; use bf16 or int8-weights")
     if request.out.exists():
         raise ExportError(f"{request.out} exists: remove it or name another directory")
+    if request.scheme is not Scheme.NONE:
+        return _export_quantised(request, progress)
+    with new_directory(request.out) as folder:
+        return _Export(request, folder, progress).run()
+
+
+def _export_quantised(request: ExportRequest, progress: Progress) -> str:
+    """In FP32 first, then in the scheme asked for, as `models quantize` does."""
+    from numaserve_models.quantize import QuantizeRequest, quantize
+
     request.out.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{request.out.name}.", dir=request.out.parent))
-    try:
-        digest = _Export(request, work, progress).run()
-        work.chmod(0o755)
-        work.rename(request.out)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
-    return digest
+    with tempfile.TemporaryDirectory(prefix=f".{request.out.name}.fp32.", dir=request.out.parent) as scratch:
+        exact = Path(scratch) / "fp32"
+        export(replace(request, out=exact, scheme=Scheme.NONE), progress)
+        return quantize(exact, request.out, QuantizeRequest(request.scheme), progress)
 
 
-@dataclass
 class _Export:
-    request: ExportRequest
-    folder: Path
-    progress: Progress
+    def __init__(self, request: ExportRequest, folder: Path, progress: Progress) -> None:
+        self.request, self.folder, self.progress = request, folder, progress
+        self.notes: list[str] = []
 
     def run(self) -> str:
         request = self.request
         self.progress("reading the source")
-        exact = graph.embedding_graph(request.source, request.pooling, request.normalize)
-        tokenizer = self._tokenizer()
-        texts = list(request.samples or sample_texts())
-        encoded = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
-        self.progress(f"FP32 vectors of {len(texts)} samples")
-        reference = run_batches(exact, encoded)
-        self._check_against_source(exact, encoded)
-        self.progress(f"weights: {request.scheme}")
-        final = graph.quantise(
-            graph.embedding_graph(request.source, request.pooling, request.normalize), request.scheme
-        )
-        graph.save(final, self.folder)
-        self.progress("comparing the export with FP32")
-        answers = run_batches(ov.Core().read_model(str(self.folder / "openvino_model.xml")), encoded)
-        self._check_export(reference, answers)
-        self._write_samples(texts, reference)
-        self._write_selftest(tokenizer, texts, encoded, answers)
+        location = locate(str(request.source), request.trust_remote_code)
+        origin = open_origin(location, request)
+        traits = origin.traits
+        self.task, self.tokenizer = traits.task, self._tokenizer(origin)
+        window = limits(request.max_tokens, traits.trained, traits.tokenizer_limit, traits.positions)
+        self.buckets = list(request.buckets or buckets(window.max_tokens))
+        samples = list(request.samples or texts.default_samples(traits.task, traits.output, window.max_tokens))
+        encoded = self._encode(samples, origin, window)
+        layers, change = self._write_graph(origin, window)
+        runner = Runner(self.folder / GRAPH)
+        checked = validation.shapes(encoded, self.buckets, window.max_tokens, change)
+        worst = validation.validate(origin, runner, checked, self.progress)
+        self.progress(f"FP32 answers of {len(samples)} samples")
+        answers = runner.answers(encoded)
+        if not all(np.isfinite(answer).all() for answer in answers):
+            raise ExportError("the exported graph answers NaN or infinity: its weights do not work in FP32")
+        write_samples(self.folder, samples, rows(answers))
+        self._write_selftest(samples, encoded, answers)
         self.progress("manifest")
-        return self._write_manifest(exact, reference.shape[1])
+        facts = self._facts(origin, window, layers, change, answers)
+        return seal(self.folder, facts, self._config(facts), self._provenance(location, origin, worst))
 
-    def _tokenizer(self) -> Tokenizer:
-        try:
-            tokenizer = Tokenizer.from_file(str(self.request.tokenizer))
-        except BaseException as error:  # the Rust side panics with a BaseException
-            if isinstance(error, (KeyboardInterrupt, SystemExit)):
-                raise
-            raise ExportError(f"{self.request.tokenizer.name} is not a usable tokenizer.json: {error}") from error
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
+    def _tokenizer(self, origin: Origin) -> Any:
+        tokenizer = load_tokenizer(origin.tokenizer)
+        if origin.traits.lower_case:
+            texts.lower_case(tokenizer)
+        texts.check_vocabulary(tokenizer, origin.traits.vocabulary)
         tokenizer.save(str(self.folder / "tokenizer.json"))
-        tokenizer.enable_truncation(self.request.max_tokens)
         return tokenizer
 
-    def _check_against_source(self, exact: ov.Model, encoded: Sequence[list[int]]) -> None:
-        """Our graph against the source's own token vectors, pooled here in numpy, at several shapes."""
-        source = graph.read(self.request.source)
-        shapes = _shapes(encoded, self.request.max_tokens)
-        worst, where = 0.0, ""
-        for name, batch in shapes.items():
-            ids, mask = pad(batch)
-            expected = _pool_in_numpy(_hidden(source, ids, mask), mask, self.request.pooling, self.request.normalize)
-            error = float(np.abs(_infer(exact, ids, mask) - expected).max())
-            if error > worst:
-                worst, where = error, name
-        if not (worst <= MAX_ERROR):
-            raise ExportError(
-                f"the exported graph differs from its source by {worst:.2e} at shape {where}, at most {MAX_ERROR:g}"
+    def _encode(self, samples: Sequence[Mapping[str, Any]], origin: Origin, window: Limits) -> list[list[int]]:
+        traits = origin.traits
+        given = texts.inputs(samples, traits.task)
+        encoded = encode(self.tokenizer, given, window.max_tokens)
+        texts.check_encoded(encoded)
+        if traits.task is Task.RERANK:
+            texts.check_segments(self.tokenizer, given, traits.separator)
+        if traits.pooling is Pooling.LAST and not texts.ends_alike(encoded):
+            self._note(
+                "texts end in different tokens: the tokenizer appends no end token for last-token pooling to read"
             )
+        if window.untrained:
+            self._note(f"maxTokens {window.max_tokens} is beyond the {window.trained} tokens the model was trained on")
+        return encoded
 
-    def _check_export(self, reference: Array, answers: Array) -> None:
-        if not np.isfinite(answers).all():
-            raise ExportError("the exported graph answers NaN or infinity: its weights do not survive this scheme")
-        cosines = _cosines(reference, answers)
-        worst, bound = int(cosines.argmin()), MIN_COSINE[self.request.scheme]
-        if not (cosines[worst] >= bound):
-            raise ExportError(
-                f"scheme {self.request.scheme} answers sample {worst + 1} with cosine {cosines[worst]:.4f} to FP32, at least {bound} is asked"
-            )
+    def _write_graph(self, origin: Origin, window: Limits) -> tuple[list[str], int | None]:
+        """The graph on disk; what its layers compute; the switch, where it has two forms."""
+        self.progress("making the graph")
+        dense = origin.graph()
+        traits = origin.traits
+        length = windows.probe_length(traits.declared, window.max_tokens)
+        self.progress(f"probing what each layer sees at {length} tokens")
+        layers = windows.probe_layers(dense, length)
+        windows.check_declared(layers, traits.declared, length)
+        change = None
+        if traits.sliding and self.request.switch != 0:
+            dense, change = self._two_forms(origin, dense, window)
+        graph.save(dense, self.folder)
+        return layers, change
 
-    def _write_samples(self, texts: Sequence[str], reference: Array) -> None:
-        lines = "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
-        (self.folder / "samples.jsonl").write_text(lines, encoding="utf-8")
-        np.save(self.folder / "reference.npy", reference.astype("<f4"))
+    def _two_forms(self, origin: Origin, dense: ov.Model, window: Limits) -> tuple[ov.Model, int | None]:
+        local = origin.graph(by_blocks=True)
+        change = self.request.switch
+        if change is None:
+            change = switch.choose(switch.measure(dense, local, window.max_tokens, self.request.threads, self.progress))
+        if change is None or change >= window.max_tokens:
+            self._note("block-local attention wins at no length within the window: the graph is dense throughout")
+            return dense, None
+        return branches.combine(dense, local, change), change
 
     def _write_selftest(
-        self, tokenizer: Tokenizer, texts: Sequence[str], encoded: Sequence[list[int]], answers: Array
+        self, samples: Sequence[Mapping[str, Any]], encoded: list[list[int]], answers: list[Array]
     ) -> None:
         """For each bucket the longest sample that fits it whole."""
-        tokenizer.no_truncation()
-        full = [len(e.ids) for e in tokenizer.encode_batch(list(texts))]
-        chosen: dict[int, int] = {}
-        for bucket in self.request.buckets:
+        full = [len(e.ids) for e in self.tokenizer.encode_batch(texts.inputs(samples, self.task))]
+        tests = []
+        for bucket in self.buckets:
             fitting = [i for i, n in enumerate(full) if n <= bucket and n == len(encoded[i])]
             if fitting:
-                chosen[bucket] = max(fitting, key=lambda i: (full[i], -i))
-        tests = [
-            {"bucket": b, "text": texts[i], "tokens": full[i], "vector": [round(float(x), 6) for x in answers[i]]}
-            for b, i in chosen.items()
-        ]
-        (self.folder / "selftest.json").write_text(
-            json.dumps(tests, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
-        )
+                chosen = max(fitting, key=lambda i: (full[i], -i))
+                said = {k: samples[chosen][k] for k in ("query", "text") if k in samples[chosen]}
+                vector = [round(float(x), 6) for x in summary(answers[chosen])]
+                tests.append({"bucket": bucket, **said, "tokens": full[chosen], "vector": vector})
+        write_selftest(self.folder, tests)
 
-    def _write_manifest(self, exact: ov.Model, dimension: int) -> str:
-        request = self.request
-        weights, tokens = digest_file(request.source), digest_file(self.folder / "tokenizer.json")
-        space = request.space or default_space(weights, tokens, request.pooling.value, dimension)
-        quantization = Quantization(scheme=request.scheme)
-        facts = ModelFacts(
-            task=Task.EMBEDDING, pooling=request.pooling, normalize=request.normalize, dimensions=[dimension],
-            max_tokens=min(request.max_tokens, request.positions), positions=request.positions, layers=graph.layers(exact),
-            space=space, weights_digest=weights, tokenizer_digest=tokens,
+    def _facts(
+        self, origin: Origin, window: Limits, layers: list[str], change: int | None, answers: list[Array]
+    ) -> ModelFacts:
+        traits, width = origin.traits, int(answers[0].shape[-1])
+        tokens = digest_file(self.folder / "tokenizer.json")
+        smaller = [d for d in traits.dimensions if d < width]
+        says = [traits.output.value, traits.normalize, sorted(traits.prompts)]
+        space = default_space(traits.weights_digest, tokens, traits.pooling.value, width, says)
+        return ModelFacts(
+            task=traits.task, output=traits.output, pooling=traits.pooling, normalize=traits.normalize,
+            dimensions=[width, *smaller], max_tokens=window.max_tokens, positions=traits.positions, layers=layers,
+            architecture=traits.architecture, trained_tokens=window.trained, switch_tokens=change,
+            labels=list(traits.labels) or None, activation=traits.activation, prompts=dict(traits.prompts) or None,
+            default_prompt=traits.default_prompt, space=self.request.space or space, weights_digest=traits.weights_digest,
+            tokenizer_digest=tokens,
         )  # fmt: skip
-        parts = ArtifactFiles(samples="samples.jsonl", reference="reference.npy", selftest="selftest.json")
-        names = [parts.graph, parts.weights, parts.tokenizer, "samples.jsonl", "reference.npy", "selftest.json"]
-        manifest = Manifest(
-            version=1, files=entries(self.folder, names), parts=parts, model=facts, quantization=quantization,
-            provenance={"source": request.source.name, "sourceDigest": weights, "openvino": ov.get_version()},
-        )  # fmt: skip
-        content = (json.dumps(dump(manifest), indent=2, ensure_ascii=False) + "\n").encode()
-        (self.folder / MANIFEST_FILE).write_bytes(content)
-        digest = manifest_digest(content)
-        (self.folder / CONFIG_FILE).write_text(yaml.safe_dump(dump(self._config(digest, space)), sort_keys=False))
-        return digest
 
-    def _config(self, digest: str, space: str) -> ConfigDeploy:
+    def _config(self, facts: ModelFacts) -> ConfigDeploy:
         request = self.request
         model = ModelConfig(
-            source=request.deploy_source, hash=digest, task=Task.EMBEDDING, pooling=request.pooling,
-            normalize=request.normalize, space=space,
+            source=request.deploy_source, hash=NO_HASH, task=facts.task, output=facts.output, pooling=facts.pooling,
+            normalize=facts.normalize, dimensions=facts.dimensions if len(facts.dimensions) > 1 else None, space=facts.space,
         )  # fmt: skip
-        window = Window(max_tokens=request.max_tokens, buckets=list(request.buckets))
+        window = Window(max_tokens=facts.max_tokens, buckets=self.buckets)
         return ConfigDeploy(
             version=1,
             model=model,
             window=window,
-            quantization=Quantization(scheme=request.scheme),
+            quantization=Quantization(scheme=Scheme.NONE),
             threads=request.threads,
         )
 
+    def _provenance(self, location: Location, origin: Origin, worst: validation.Worst) -> dict[str, Any]:
+        facts: dict[str, Any] = {
+            "source": location.name,
+            "sourceDigest": origin.traits.weights_digest,
+            "tools": {name: version(name) for name in origin.tools},
+            "validation": {"shapes": worst.shapes, "maxError": float(f"{validation.MAX_ERROR:g}")},
+        }
+        if location.revision:
+            facts["revision"] = location.revision
+        if origin.remote_code:
+            facts["remoteCode"] = dict(origin.remote_code)
+        if self.notes:
+            facts["notes"] = self.notes
+        return facts
 
-def pad(batch: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Token ids and mask, int64 [batch, longest], zero-padded on the right."""
-    width = max(len(ids) for ids in batch)
-    ids = np.zeros((len(batch), width), dtype=np.int64)
-    mask = np.zeros_like(ids)
-    for row, tokens in enumerate(batch):
-        ids[row, : len(tokens)] = tokens
-        mask[row, : len(tokens)] = 1
-    return ids, mask
-
-
-def run_batches(model: ov.Model, encoded: Sequence[list[int]], size: int = 16) -> Array:
-    """Vectors [n, d] in FP32 arithmetic, in the order given; inferred in order of length."""
-    compiled = _compile(model)
-    order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]))
-    out: dict[int, Any] = {}
-    for start in range(0, len(order), size):
-        indices = order[start : start + size]
-        ids, mask = pad([encoded[i] for i in indices])
-        out.update(zip(indices, compiled({graph.IDS: ids, graph.MASK: mask})[0], strict=True))
-    return np.stack([out[i] for i in range(len(encoded))]).astype(np.float32)
-
-
-def _compile(model: ov.Model) -> ov.CompiledModel:
-    return ov.Core().compile_model(
-        model, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
-    )
-
-
-def _infer(model: ov.Model, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> Array:
-    answer: Array = np.asarray(_compile(model)({graph.IDS: ids, graph.MASK: mask})[0], dtype=np.float32)
-    return answer
-
-
-def _hidden(source: ov.Model, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> Array:
-    output = graph.hidden_states(source, "the source")
-    feed = {graph.IDS: ids, graph.MASK: mask}
-    if any(i.get_any_name() == graph.TYPES for i in source.inputs):
-        feed[graph.TYPES] = np.zeros_like(ids)
-    index = next(i for i, o in enumerate(source.outputs) if o.get_any_name() == output.get_any_name())
-    hidden: Array = np.asarray(_compile(source)(feed)[index], dtype=np.float32)
-    return hidden
-
-
-def _pool_in_numpy(hidden: Array, mask: npt.NDArray[np.int64], pooling: Pooling, normalize: bool) -> Array:
-    if pooling is Pooling.CLS:
-        pooled = hidden[:, 0]
-    elif pooling is Pooling.LAST:
-        pooled = hidden[np.arange(len(hidden)), mask.sum(axis=1) - 1]
-    else:
-        pooled = (hidden * mask[..., None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
-    norms = np.linalg.norm(pooled, axis=1, keepdims=True) if normalize else 1.0
-    answer: Array = (pooled / norms).astype(np.float32)
-    return answer
-
-
-def _shapes(encoded: Sequence[list[int]], max_tokens: int) -> dict[str, list[list[int]]]:
-    """Batch 1, a padded batch, the shortest, a bucket edge and the maximum."""
-    by_length = sorted(encoded, key=len)
-    longest = by_length[-1]
-    stretched = [*(longest[:-1] * (max_tokens // max(len(longest) - 1, 1) + 1))[: max_tokens - 1], longest[-1]]
-    return {
-        "batch 1": [list(encoded[0])],
-        "a padded batch": [by_length[0], by_length[len(by_length) // 2], longest],
-        "the shortest": [by_length[0]],
-        "16 tokens": [(stretched * 2)[:16]],
-        "the maximum": [stretched],
-    }
-
-
-def _cosines(a: Array, b: Array) -> npt.NDArray[np.float64]:
-    left, right = a.astype(np.float64), b.astype(np.float64)
-    product: npt.NDArray[np.float64] = (left * right).sum(axis=1)
-    cosines: npt.NDArray[np.float64] = product / (np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1))
-    return cosines
+    def _note(self, sentence: str) -> None:
+        """Kept in the manifest, and told."""
+        self.notes.append(sentence)
+        self.progress(f"note: {sentence}")

@@ -59,7 +59,9 @@ def read(source: Path) -> ov.Model:
 
 def source_digest(source: Path) -> str:
     """Digest of the source's weights: the ONNX file with its external data, or the IR with its .bin."""
-    beside = [source.with_suffix(".bin")] if source.suffix == ".xml" else sorted(source.parent.glob(f"{source.name}*data"))
+    beside = (
+        [source.with_suffix(".bin")] if source.suffix == ".xml" else sorted(source.parent.glob(f"{source.name}*data"))
+    )
     files = [source, *(path for path in beside if path.is_file())]
     if len(files) == 1:
         return digest_file(source)
@@ -189,10 +191,11 @@ class SourceRunner:
 def pool_in_numpy(hidden: Array, mask: Ids, pooling: Pooling) -> Array:
     """Token vectors [b, n, d] to [b, d], written a second time on purpose: it checks the graph's."""
     if pooling is Pooling.CLS:
-        return hidden[:, 0]
-    if pooling is Pooling.LAST:
-        return hidden[np.arange(len(hidden)), mask.sum(axis=1) - 1]
-    pooled: Array = (hidden * mask[..., None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
+        pooled: Array = hidden[:, 0]
+    elif pooling is Pooling.LAST:
+        pooled = hidden[np.arange(len(hidden)), mask.sum(axis=1) - 1]
+    else:
+        pooled = (hidden * mask[..., None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
     return pooled
 
 

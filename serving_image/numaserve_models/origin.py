@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,11 +16,15 @@ from numaserve_models import graph
 from numaserve_models.digest import digest_file
 from numaserve_models.errors import ExportError
 from numaserve_models.running import Array, Ids
+from numaserve_models.source.locate import Location
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What the source says of itself. Lengths in tokens; ``declared`` are the layers its config describes."""
+    """What the source says of itself. Lengths in tokens; ``declared`` are the layers its config describes.
+
+    ``separator`` is the token whose first occurrence begins a cross-encoder's second segment, None without segments.
+    """
 
     task: Task
     output: Output
@@ -35,6 +39,7 @@ class Traits:
     sliding: bool = False
     vocabulary: int | None = None
     lower_case: bool = False
+    separator: int | None = None
     labels: tuple[str, ...] = ()
     activation: str | None = None
     prompts: tuple[tuple[str, str], ...] = ()
@@ -55,6 +60,16 @@ class Origin(Protocol):
         """Its tokenizer.json."""
         ...
 
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Distributions whose versions decide what comes out."""
+        ...
+
+    @property
+    def remote_code(self) -> Mapping[str, str]:
+        """Python files of the model that were run, with their digests."""
+        ...
+
     def graph(self, by_blocks: bool = False) -> ov.Model:
         """The graph to export, sliding layers block by block where asked."""
         ...
@@ -64,8 +79,44 @@ class Origin(Protocol):
         ...
 
 
+def open_origin(location: Location, request: Any) -> Origin:
+    """The source of an ExportRequest. Raises ExportError."""
+    if location.kind == "directory":
+        return _torch_origin(location.path, request)
+    tokenizer = request.tokenizer or location.path.with_name("tokenizer.json")
+    if not tokenizer.is_file():
+        raise ExportError(f"{location.path.name} has no tokenizer.json beside it: name it with --tokenizer")
+    task = request.task or Task.EMBEDDING
+    asked = graph.GraphRequest(
+        task=task, output=request.output or Output.POOLED, pooling=request.pooling or Pooling.MEAN,
+        normalize=request.normalize is not False and task is Task.EMBEDDING, positions=request.positions or 512,
+        max_tokens=request.max_tokens, head=request.head, labels=request.labels, activation=request.activation,
+    )  # fmt: skip
+    return GraphOrigin(location.path, tokenizer, asked)
+
+
+def _torch_origin(source: Path, request: Any) -> TorchOrigin:
+    if request.head is not None:
+        raise ExportError(
+            "--head names an output of an ONNX file or OpenVINO IR; for a directory use --task and --output"
+        )
+    try:
+        from numaserve_models.network import NetworkRequest
+    except ImportError as error:
+        raise ExportError(
+            f"a model directory needs PyTorch and transformers ({error}): install numaserve[models]"
+        ) from error
+    asked = NetworkRequest(
+        source=source, task=request.task, output=request.output, pooling=request.pooling, normalize=request.normalize,
+        adapter=request.adapter, trust_remote_code=request.trust_remote_code, tokenizer=request.tokenizer,
+    )  # fmt: skip
+    return TorchOrigin(asked, request.tokenizer)
+
+
 class TorchOrigin:
     """A Hugging Face or sentence-transformers directory."""
+
+    tools = ("openvino", "torch", "transformers")
 
     def __init__(self, request: Any, tokenizer: Path | None) -> None:
         from numaserve_models.network import load
@@ -74,6 +125,7 @@ class TorchOrigin:
         folder = self._network.chain.transformer
         self.tokenizer = tokenizer or _tokenizer_file(folder, request.source)
         self.traits = self._traits(request, folder)
+        self.remote_code = _code_files(folder) if request.trust_remote_code else {}
 
     def graph(self, by_blocks: bool = False) -> ov.Model:
         """Traced anew at each call: quantising changes a graph in place."""
@@ -85,7 +137,9 @@ class TorchOrigin:
         """With transformers' own layers and attention."""
         import torch
 
-        answer: Array = self._network.reference(torch.from_numpy(ids), torch.from_numpy(mask)).numpy().astype(np.float32)
+        answer: Array = (
+            self._network.reference(torch.from_numpy(ids), torch.from_numpy(mask)).numpy().astype(np.float32)
+        )
         return answer
 
     def _traits(self, request: Any, folder: Path) -> Traits:
@@ -100,8 +154,9 @@ class TorchOrigin:
             weights_digest=_weights_digest(request, chain), trained=chain.max_tokens, tokenizer_limit=tokenizer_limit(folder),
             declared=tuple(declared) if declared else None, sliding=network.sliding,
             vocabulary=int(network.model.get_input_embeddings().weight.shape[0]), lower_case=chain.lower_case,
-            labels=network.labels, activation=None if network.activation == "none" and not network.labels else network.activation,
+            labels=network.labels, activation=network.activation,
             prompts=tuple(sorted(chain.prompts.items())), default_prompt=chain.default_prompt, dimensions=chain.dimensions,
+            separator=network.separator,
         )  # fmt: skip
 
 
@@ -114,9 +169,17 @@ def _tokenizer_file(folder: Path, source: Path) -> Path:
     )
 
 
+def _code_files(folder: Path) -> dict[str, str]:
+    return {path.name: digest_file(path) for path in sorted(folder.glob("*.py"))}
+
+
 def _weights_digest(request: Any, chain: Any) -> str:
     """One digest over every weight file that takes part: encoder, Dense modules, adapter."""
-    folders = [chain.transformer, *(step.folder for step in chain.dense), *([request.adapter] if request.adapter else [])]
+    folders = [
+        chain.transformer,
+        *(step.folder for step in chain.dense),
+        *([request.adapter] if request.adapter else []),
+    ]
     digest = hashlib.sha256()
     for folder in folders:
         for path in sorted(folder.glob("*.safetensors")):
@@ -126,6 +189,9 @@ def _weights_digest(request: Any, chain: Any) -> str:
 
 class GraphOrigin:
     """An ONNX file or an OpenVINO IR: pooling and normalisation are added, the rest is taken as it is."""
+
+    tools = ("openvino",)
+    remote_code: Mapping[str, str] = {}
 
     def __init__(self, source: Path, tokenizer: Path, request: graph.GraphRequest) -> None:
         self._source, self._request = source, request
@@ -150,5 +216,3 @@ class GraphOrigin:
         if self._runner is None:
             self._runner = graph.SourceRunner(self._source, self._request)
         return self._runner(ids, mask)
-
-

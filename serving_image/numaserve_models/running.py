@@ -14,6 +14,8 @@ from numaserve_models.errors import ExportError
 
 Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
+Text = str | tuple[str, str]
+"""A text, or a query and a text."""
 BATCH_TOKENS = 4096
 """Tokens of one batch, padding included: bounds memory at long lengths."""
 
@@ -34,7 +36,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
     return tokenizer
 
 
-def encode(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int) -> list[list[int]]:
+def encode(tokenizer: Tokenizer, texts: Sequence[Text], max_tokens: int) -> list[list[int]]:
     """Token ids of texts, special tokens kept whichever text is cut at ``max_tokens``."""
     tokenizer.enable_truncation(max_tokens)
     try:

@@ -70,17 +70,18 @@ def _evaluate(graph: ov.Model, taps: Sequence[ov.Output], length: int) -> list[S
 
     probe = ov.Model([op.result(tap) for tap in taps], graph.get_parameters(), "probe")
     compiled = ov.Core().compile_model(probe, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    ids = np.arange(length, dtype=np.int64)[None] % 50 + 5
+    ids = np.arange(length, dtype=np.int64)[None] % 5 + 2
     answers = compiled({"input_ids": ids, "attention_mask": np.ones_like(ids)})
     return [_seen(np.asarray(answers[i]), tap, length) for i, tap in enumerate(taps)]
 
 
 def _seen(values: npt.NDArray[np.float32], tap: ov.Output, length: int) -> Seen:
     """Which key each query sees in any head, bool [length, length]."""
-    allowed = values > 0 if tap.get_node().get_type_name() == "Softmax" else values > _HIDDEN
+    limit = 0 if tap.get_node().get_type_name() == "Softmax" else _HIDDEN
+    allowed: Seen = np.asarray(values > limit)
     if values.dtype == np.bool_:
-        allowed = values
-    flat = allowed.reshape(-1, *allowed.shape[-2:]).any(axis=0)
+        allowed = values.astype(np.bool_)
+    flat: Seen = allowed.reshape(-1, *allowed.shape[-2:]).any(axis=0)
     return np.broadcast_to(flat, (length, length)) if flat.shape[0] in (1, length) else flat
 
 
@@ -99,7 +100,9 @@ def describe(seen: Seen) -> str:
     if right == 0:
         return prefix + ("causal" if left >= size - 1 else f"causal-sliding:{left}")
     if left != right:
-        raise ExportError(f"a layer sees {left} tokens to the left and {right} to the right: no window known to this exporter")
+        raise ExportError(
+            f"a layer sees {left} tokens to the left and {right} to the right: no window known to this exporter"
+        )
     return prefix + ("full" if left >= size - 1 else f"sliding:{left + right}")
 
 
@@ -110,7 +113,9 @@ def _reach(inner: Seen) -> tuple[int, int]:
     distance = np.subtract.outer(np.arange(len(inner)), np.arange(len(inner)))
     expected = (distance <= left) & (distance >= -right)
     if not np.array_equal(inner, expected):
-        raise ExportError("a layer's attention is neither full nor a sliding window: it cannot be named, so it is not exported")
+        raise ExportError(
+            "a layer's attention is neither full nor a sliding window: it cannot be named, so it is not exported"
+        )
     return left, right
 
 
@@ -119,7 +124,9 @@ def check_declared(probed: Sequence[str], declared: Sequence[str] | None, length
     if declared is None or list(probed) == list(declared):
         return
     if len(probed) != len(declared):
-        raise ExportError(f"the graph has {len(probed)} mixing layers, config.json describes {len(declared)}: {_short(probed)}")
+        raise ExportError(
+            f"the graph has {len(probed)} mixing layers, config.json describes {len(declared)}: {_short(probed)}"
+        )
     index = next(i for i, (a, b) in enumerate(zip(probed, declared, strict=True)) if a != b)
     raise ExportError(
         f"layer {index + 1} computes {probed[index]} (probed at {length} tokens), config.json says {declared[index]}: "

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
@@ -30,7 +30,7 @@ def guarded(work: Callable[[], T]) -> T:
         _stop(f"{error.strerror or error}{where}{hint}", error)
 
 
-def _stop(sentence: str, error: BaseException) -> None:
+def _stop(sentence: str, error: BaseException) -> NoReturn:
     console.print(f"[red]error:[/] {sentence}", soft_wrap=True, markup=True)
     raise typer.Exit(2) from error
 

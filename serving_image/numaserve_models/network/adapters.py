@@ -35,17 +35,21 @@ def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
         _add(modules, name, parts, config, folder.name)
 
 
-def _add(modules: dict[str, Any], name: str, parts: dict[str, torch.Tensor], config: dict[str, Any], folder: str) -> None:
+def _add(
+    modules: dict[str, Any], name: str, parts: dict[str, torch.Tensor], config: dict[str, Any], folder: str
+) -> None:
     target = modules.get(name) or modules.get(name.partition(".")[2])
     if target is None or not hasattr(target, "weight"):
-        raise ExportError(f"adapter {folder} changes {name}, which this model does not have: it belongs to another model")
+        raise ExportError(
+            f"adapter {folder} changes {name}, which this model does not have: it belongs to another model"
+        )
     rank, alpha = int(config["r"]), float(config.get("lora_alpha", config["r"]))
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-    if "A" in parts:
-        change = parts["B"] @ parts["A"]
-    else:
-        change = (parts["embedding_B"] @ parts["embedding_A"]).T
+    by_row = "embedding_A" in parts
+    change = (parts["embedding_B"] @ parts["embedding_A"]).T if by_row else parts["B"] @ parts["A"]
     if change.shape != target.weight.shape:
-        raise ExportError(f"adapter {folder} changes {name} of shape {list(target.weight.shape)} by {list(change.shape)}")
+        raise ExportError(
+            f"adapter {folder} changes {name} of shape {list(target.weight.shape)} by {list(change.shape)}"
+        )
     with torch.no_grad():
         target.weight += scale * change

@@ -165,7 +165,7 @@ def reach_of(causal: bool, sliding_window: int | None) -> Reach:
     return Reach(left, 0 if causal else left)
 
 
-def _mask(batch_size: int, q_length: int, kv_length: int, **other: Any) -> torch.Tensor | None:
+def _mask(**other: Any) -> torch.Tensor | None:
     mask = other.get("attention_mask")
     return None if mask is None else padding_mask(mask)
 

@@ -40,7 +40,9 @@ def dense(step: DenseStep) -> nn.Sequential:
     try:
         layer.load_state_dict(tensors)
     except RuntimeError as error:
-        raise ExportError(f"the weights of the Dense module in {step.folder.name} do not fit its config: {error}") from error
+        raise ExportError(
+            f"the weights of the Dense module in {step.folder.name} do not fit its config: {error}"
+        ) from error
     return nn.Sequential(layer, _ACTIVATIONS[step.activation]())
 
 

@@ -25,7 +25,9 @@ class CentredConvolution(nn.Module):
         self.conv, self.in_proj, self.out_proj = shipped.conv, shipped.in_proj, shipped.out_proj
         self.conv.padding = (shipped.L_cache // 2,)
 
-    def forward(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **_: Any) -> torch.Tensor:
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **_: Any
+    ) -> torch.Tensor:
         """Hidden states [batch, length, width] to the same shape; ``attention_mask`` is 0/1 [batch, length]."""
         length = hidden_states.shape[1]
         if attention_mask is not None:

@@ -24,9 +24,11 @@ from numaserve_models.errors import ExportError
 from numaserve_models.network import registry, weights
 from numaserve_models.network.adapters import merge_adapter
 from numaserve_models.network.attention import IMPLEMENTATION, block_local
-from numaserve_models.network.heads import EmbeddingHead, splade
+from numaserve_models.network.heads import EmbeddingHead
 from numaserve_models.network.lfm2 import BidirectionalLfm2
 from numaserve_models.network.longformer import TraceableLongformer
+from numaserve_models.network.modules import Embedding, Hidden, Logits, LongformerLogits, Splade, pad_id
+from numaserve_models.running import load_tokenizer
 from numaserve_models.source.chain import Chain, read_chain
 
 _HARMLESS = ("pooler.", "position_ids", "lm_head.", "cls.", "embeddings.token_type_ids")
@@ -49,6 +51,7 @@ class NetworkRequest:
     normalize: bool | None = None
     adapter: Path | None = None
     trust_remote_code: bool = False
+    tokenizer: Path | None = None
 
 
 @dataclass
@@ -66,7 +69,8 @@ class Network:
     architecture: registry.Architecture
     leading: int = 0
     labels: tuple[str, ...] = ()
-    activation: str = "none"
+    activation: str | None = None
+    separator: int | None = None
     shipped: nn.Module | None = field(default=None)
 
     @contextmanager
@@ -144,28 +148,39 @@ def _task(config: Any, source: Path) -> Task:
     return Task.EMBEDDING
 
 
-def _labelling(
-    request: NetworkRequest, config: Any, entry: registry.Architecture, chain: Chain, task: Task
-) -> Network:
+def _labelling(request: NetworkRequest, config: Any, entry: registry.Architecture, chain: Chain, task: Task) -> Network:
     if entry.name == "lfm2":
         raise ExportError("lfm2 with a classification head is not supported: its encoders are (embedding, tokens)")
     model = _strict(_LABEL_TASKS[task], chain.transformer, request, config)
     if request.adapter:
         merge_adapter(model, request.adapter)
     leading = 1 if entry.name == "longformer" and task is not Task.TOKEN_CLASSIFICATION else 0
-    shipped = _Logits(model)
+    separator = _separator(request, config, chain) if task is Task.RERANK else None
+    shipped = Logits(model, separator)
     module: nn.Module = shipped
     if entry.name == "longformer":
-        module = _LongformerLogits(model, TraceableLongformer(model.longformer, leading))
+        module = LongformerLogits(model, TraceableLongformer(model.longformer, leading))
     labels = tuple(str(config.id2label[i]) for i in range(int(config.num_labels)))
     output = Output.TOKENS if task is Task.TOKEN_CLASSIFICATION else Output.POOLED
     return Network(
         module=module, model=model, config=model.config, task=task, output=output, pooling=Pooling.AUTO, normalize=False,
-        chain=chain, architecture=entry, leading=leading, labels=labels, activation=_activation(config, task), shipped=shipped,
+        chain=chain, architecture=entry, leading=leading, labels=labels, activation=_activation(config), separator=separator,
+        shipped=shipped,
     )  # fmt: skip
 
 
-def _activation(config: Any, task: Task) -> str:
+def _separator(request: NetworkRequest, config: Any, chain: Chain) -> int | None:
+    """The token that ends the first segment, where the model tells segments apart and its tokenizer marks them."""
+    path = request.tokenizer or chain.transformer / "tokenizer.json"
+    if int(getattr(config, "type_vocab_size", 0) or 0) < 2 or not path.is_file():
+        return None
+    pair = load_tokenizer(path).encode("a", "b")
+    if not any(pair.type_ids):
+        return None
+    return int(pair.ids[pair.type_ids.index(1) - 1])
+
+
+def _activation(config: Any) -> str:
     """What turns logits into scores: stated by a cross-encoder's config, else by its kind of problem."""
     stated = str((getattr(config, "sentence_transformers", None) or {}).get("activation_fn", "")).rpartition(".")[2]
     if stated:
@@ -195,11 +210,11 @@ def _embedding(request: NetworkRequest, config: Any, entry: registry.Architectur
     if request.adapter:
         merge_adapter(model, request.adapter)
     head = EmbeddingHead(None if output is Output.TOKENS else pooling, chain.dense, normalize)
-    traceable = TraceableLongformer(model) if entry.name == "longformer" else _Hidden(model)
+    traceable = TraceableLongformer(model) if entry.name == "longformer" else Hidden(model)
     return Network(
-        module=_Embedding(traceable, head, _pad_id(config)), model=model, config=model.config, task=Task.EMBEDDING,
+        module=Embedding(traceable, head, pad_id(config)), model=model, config=model.config, task=Task.EMBEDDING,
         output=output, pooling=(pooling or Pooling.AUTO) if output is Output.POOLED else Pooling.AUTO, normalize=normalize,
-        chain=chain, architecture=entry, shipped=_Embedding(_Hidden(model), head, _pad_id(config)),
+        chain=chain, architecture=entry, shipped=Embedding(Hidden(model), head, pad_id(config)),
     )  # fmt: skip
 
 
@@ -212,7 +227,7 @@ def _sparse(request: NetworkRequest, config: Any, entry: registry.Architecture, 
     if entry.name in ("longformer", "lfm2"):
         raise ExportError(f"sparse output of {entry.name} is not supported: its masked-LM head has no traced form")
     return Network(
-        module=_Splade(model, _pad_id(config)), model=model, config=model.config, task=Task.EMBEDDING, output=Output.SPARSE,
+        module=Splade(model, pad_id(config)), model=model, config=model.config, task=Task.EMBEDDING, output=Output.SPARSE,
         pooling=Pooling.AUTO, normalize=False, chain=chain, architecture=entry,
     )  # fmt: skip
 
@@ -252,74 +267,3 @@ def _refuse_missing(keys: Any, folder: Path) -> None:
             f"{folder.name} has no weights for {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''} "
             f"({len(missing)} tensors): they would be random numbers. The weights belong to another class of the model"
         )
-
-
-def _pad_id(config: Any) -> int:
-    return int(config.pad_token_id) if getattr(config, "pad_token_id", None) is not None else 0
-
-
-class _Hidden(nn.Module):
-    """A transformers encoder as ids and mask to hidden states."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        hidden: torch.Tensor = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
-        return hidden
-
-
-class _Embedding(nn.Module):
-    """Encoder and head. Padding gets the model's own padding id, whatever the caller filled in."""
-
-    def __init__(self, encoder: nn.Module, head: nn.Module, pad_id: int) -> None:
-        super().__init__()
-        self.encoder, self.head, self.pad_id = encoder, head, pad_id
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Answers of token ids and a 0/1 mask, both int64 [batch, length]."""
-        ids = torch.where(attention_mask > 0, input_ids, self.pad_id)
-        answer: torch.Tensor = self.head(self.encoder(ids, attention_mask), attention_mask)
-        return answer
-
-
-class _Splade(nn.Module):
-    """Masked-LM model and SPLADE's head."""
-
-    def __init__(self, model: Any, pad_id: int) -> None:
-        super().__init__()
-        self.model, self.pad_id = model, pad_id
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Term weights [batch, vocabulary]."""
-        ids = torch.where(attention_mask > 0, input_ids, self.pad_id)
-        return splade(self.model(input_ids=ids, attention_mask=attention_mask).logits, attention_mask)
-
-
-class _Logits(nn.Module):
-    """A classifier's own class: logits of one segment or a pair."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model, self.pad_id = model, _pad_id(model.config)
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Logits [batch, labels] or [batch, length, labels]."""
-        ids = torch.where(attention_mask > 0, input_ids, self.pad_id)
-        logits: torch.Tensor = self.model(input_ids=ids, attention_mask=attention_mask).logits
-        return logits
-
-
-class _LongformerLogits(nn.Module):
-    """Longformer's classifiers over the traceable encoder."""
-
-    def __init__(self, model: Any, encoder: TraceableLongformer) -> None:
-        super().__init__()
-        self.encoder, self.classifier, self.pad_id = encoder, model.classifier, _pad_id(model.config)
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Logits [batch, labels] or [batch, length, labels]."""
-        ids = torch.where(attention_mask > 0, input_ids, self.pad_id)
-        logits: torch.Tensor = self.classifier(self.encoder(ids, attention_mask))
-        return logits

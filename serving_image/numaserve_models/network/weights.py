@@ -57,7 +57,7 @@ def check_finite(model: torch.nn.Module) -> None:
 
 def check_vocabulary(model: torch.nn.Module, largest_id: int) -> None:
     """Refuse a tokenizer with ids that the embedding table has no row for."""
-    table: Any = model.get_input_embeddings()  # type: ignore[operator]
+    table: Any = model.get_input_embeddings()
     rows = int(table.weight.shape[0])
     if largest_id >= rows:
         raise ExportError(

@@ -68,12 +68,12 @@ class RequestMaker:
         source = write_encoder(self.root / "encoder.xml", **(encoder or {}))
         request = ExportRequest(
             source,
-            self.root / "tokenizer.json",
             self.root / out,
+            tokenizer=self.root / "tokenizer.json",
             max_tokens=16,
             positions=16,
             buckets=(8, 16),
-            samples=TEXTS,
+            samples=tuple({"text": text} for text in TEXTS),
         )
         return ExportRequest(**{**{f: getattr(request, f) for f in request.__slots__}, **changes})
 
@@ -133,7 +133,8 @@ def test_vectors_without_normalisation_keep_their_length(request_of: RequestMake
         ({"extra": True}, {}, "pixels"),
         ({"pooled_only": True}, {}, "one is needed"),
         ({}, {"pooling": Pooling.AUTO}, "cls, mean or last"),
-        ({}, {"scheme": Scheme.INT8}, "not supported yet"),
+        ({}, {"max_tokens": 17}, "beyond the model's 16 positions"),
+        ({}, {"samples": ({"text": ""},)}, "sample 1 has no text"),
         ({}, {"scheme": "fp16"}, "no gain on CPU"),
         ({"nan": True}, {}, "differs from its source|NaN"),
     ],
