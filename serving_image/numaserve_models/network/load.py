@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -107,6 +108,12 @@ def load(request: NetworkRequest) -> Network:
     """Load a model directory. Raises ExportError with one sentence for whatever does not fit."""
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
+    with warnings.catch_warnings():  # of libraries about each other: nothing the user can act on
+        warnings.simplefilter("ignore")
+        return _load(request)
+
+
+def _load(request: NetworkRequest) -> Network:
     if not request.source.is_dir():
         raise ExportError(f"{request.source} is no model directory")
     chain = read_chain(request.source) or Chain(transformer=request.source)
