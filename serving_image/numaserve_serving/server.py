@@ -19,6 +19,7 @@ from numaserve_api import names
 from numaserve_serving.engine.engine import Engine
 from numaserve_serving.engine.errors import StartupError
 from numaserve_serving.engine.startup import load
+from numaserve_serving.fetch.lease import hold
 from numaserve_serving.http.middleware import App
 from numaserve_serving.http.probe import probe_app
 from numaserve_serving.http.serving import serving_app
@@ -41,6 +42,7 @@ class Ports:
 
 def run(state: ServerState, artifact: Path, cache: Path | None, ports: Ports) -> int:
     """Serve until told to stop; the exit code. Refusals are written to the termination log."""
+    hold(artifact)  # given back by the kernel, however this process ends
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(state, artifact, cache, ports))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Protocol
 
 
@@ -19,7 +19,7 @@ class Source(Protocol):
         """What to do where it cannot be reached at all."""
         ...
 
-    def stream(self, path: str, offset: int) -> Iterator[bytes]:
+    def stream(self, path: str, offset: int) -> Generator[bytes]:
         """The bytes of a file of the artifact from ``offset`` on. Raises Dropped and FetchError."""
         ...
 

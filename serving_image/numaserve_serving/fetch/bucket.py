@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 from numaserve_api.conditions import Reason
 from numaserve_serving.fetch.credentials import ACCESS_KEY, ENDPOINT, REGION, SECRET_KEY, SESSION_TOKEN, Credentials
-from numaserve_serving.fetch.errors import Dropped, FetchError, absent, denied, untrusted
+from numaserve_serving.fetch.errors import Dropped, Ended, FetchError, absent, denied, untrusted
 from numaserve_serving.fetch.location import BucketLocation, is_loopback
 from numaserve_serving.fetch.web import certificate_fault, tls
 
@@ -18,6 +18,7 @@ DEFAULT_REGION = "us-east-1"
 _DENIED = frozenset(
     {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "403", "401"}
 )
+_ENDED = frozenset({"InvalidRange", "416"})
 
 
 class BucketSource:
@@ -29,11 +30,17 @@ class BucketSource:
         self._root = "/".join(part for part in (location.bucket, location.prefix) if part)
         self._files = filesystem(credentials)
 
-    def stream(self, path: str, offset: int) -> Iterator[bytes]:
+    def stream(self, path: str, offset: int) -> Generator[bytes]:
         """Bytes of an object from ``offset`` on."""
+        first = offset
         while True:
-            with _failures(f"s3://{self._root}/{path}"):
-                block = self._files.cat_file(f"{self._root}/{path}", start=offset, end=offset + BLOCK)
+            try:
+                with _failures(f"s3://{self._root}/{path}"):
+                    block = self._files.cat_file(f"{self._root}/{path}", start=offset, end=offset + BLOCK)
+            except Ended:
+                if offset == first and offset > 0:
+                    raise
+                return  # an empty object, or one of whole blocks: there is no range behind its last byte
             yield block
             offset += len(block)
             if len(block) < BLOCK:
@@ -52,11 +59,16 @@ def filesystem(credentials: Credentials) -> Any:
     parts = urlsplit(endpoint or "")
     if endpoint and not (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))):
         raise FetchError(Reason.SOURCE_UNREACHABLE, f"the key endpoint {endpoint} must be an https:// address")
+    if bool(key) != bool(secret):
+        raise FetchError(
+            Reason.SOURCE_DENIED,
+            f"the Secret of spec.sourceSecretRef has only one of the keys {ACCESS_KEY} and {SECRET_KEY}: add the other one",
+        )
     tls(credentials)  # says what is wrong with ca.crt before botocore does
     client: dict[str, Any] = {"region_name": credentials.get(REGION) or DEFAULT_REGION}
     if credentials.ca:
         client["verify"] = str(credentials.ca)
-    return s3fs.S3FileSystem(
+    files = s3fs.S3FileSystem(
         anon=not (key and secret), key=key, secret=secret, token=credentials.get(SESSION_TOKEN), endpoint_url=endpoint,
         client_kwargs=client, skip_instance_cache=True, use_listings_cache=False,
         config_kwargs={
@@ -64,6 +76,8 @@ def filesystem(credentials: Credentials) -> Any:
             "connect_timeout": 10, "read_timeout": 30, "retries": {"max_attempts": 1, "mode": "standard"},
         },
     )  # fmt: skip
+    files.retries = 1  # whoever reads decides how often and when to try again
+    return files
 
 
 def close(files: Any) -> None:
@@ -75,7 +89,7 @@ def close(files: Any) -> None:
 @contextmanager
 def _failures(what: str) -> Iterator[None]:
     from aiohttp import ClientError as TransportError
-    from botocore.exceptions import BotoCoreError
+    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
 
     try:
         yield
@@ -86,6 +100,8 @@ def _failures(what: str) -> Iterator[None]:
         if fault or "CERTIFICATE_VERIFY_FAILED" in str(error):
             raise untrusted(what, fault or "certificate verify failed") from error
         code = _code(error)
+        if code in _ENDED:
+            raise Ended(f"{what} has no byte at this offset") from error
         if code in _DENIED or isinstance(error, PermissionError):
             raise denied(what, code or "access denied") from error
         raise Dropped(f"{type(error).__name__}: {error}") from error

@@ -12,9 +12,9 @@ from pathlib import Path
 from numaserve_api.conditions import Reason
 from numaserve_serving.fetch.errors import FetchError
 
-TOKEN, ENDPOINT, REGION, CA = "token", "endpoint", "region", "ca.crt"  # noqa: S105 -- a key's name
-ACCESS_KEY, SECRET_KEY, SESSION_TOKEN = "accessKeyId", "secretAccessKey", "sessionToken"  # noqa: S105
-USERNAME, PASSWORD, DOCKER_CONFIG = "username", "password", ".dockerconfigjson"  # noqa: S105
+TOKEN, ENDPOINT, REGION, CA = "token", "endpoint", "region", "ca.crt"
+ACCESS_KEY, SECRET_KEY, SESSION_TOKEN = "accessKeyId", "secretAccessKey", "sessionToken"
+USERNAME, PASSWORD, DOCKER_CONFIG = "username", "password", ".dockerconfigjson"
 _FOREIGN = ("AWS_", "FSSPEC_", "HF_", "HUGGING", "ORAS_", "DOCKER_")
 
 
@@ -49,9 +49,12 @@ def read_credentials(directory: Path | None, secret: str | None = None) -> Crede
     try:
         files = [p for p in directory.iterdir() if p.is_file() and not p.name.startswith("..")]
         values = {p.name: p.read_text().strip() for p in files}
+    except FileNotFoundError:
+        values = {}
     except (OSError, UnicodeDecodeError) as error:
+        why = "a value is not text" if isinstance(error, UnicodeDecodeError) else error.strerror
         raise FetchError(
-            Reason.SECRET_NOT_FOUND, f"the credentials in {directory} cannot be read: {type(error).__name__}"
+            Reason.SECRET_NOT_FOUND, f"Secret {secret or directory} of spec.sourceSecretRef cannot be read: {why}"
         ) from error
     if not values:
         raise FetchError(
@@ -63,8 +66,11 @@ def read_credentials(directory: Path | None, secret: str | None = None) -> Crede
 
 
 def forget_environment() -> None:
-    """Take away what the libraries would read on their own: their variables, profiles and metadata services."""
-    for name in [n for n in os.environ if n.startswith(_FOREIGN)]:
+    """Take away what the libraries would read on their own: their variables, profiles, proxies and metadata services.
+
+    Call it before they are imported: some read their variables only then.
+    """
+    for name in [n for n in os.environ if n.startswith(_FOREIGN) or n.lower().endswith("_proxy")]:
         del os.environ[name]
     os.environ |= {
         "AWS_CONFIG_FILE": os.devnull,

@@ -4,6 +4,7 @@
 
     FetchError    the artifact cannot be had: a condition reason and a sentence; trying again at once is no use
     Dropped       the connection broke or the source was busy: the same request may succeed in a moment
+    └── Ended     the source has no byte at the offset asked for: its file is shorter than expected
 """
 
 from __future__ import annotations
@@ -27,7 +28,15 @@ class FetchError(RuntimeError):
 
 
 class Dropped(RuntimeError):
-    """A transfer that ended early; what arrived so far is kept."""
+    """A transfer that ended early; what arrived so far is kept. ``after`` is the wait in seconds the source asks for."""
+
+    def __init__(self, message: str, after: float | None = None) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+class Ended(Dropped):
+    """The file ended before the bytes that were asked for."""
 
 
 def denied(what: str, status: str) -> FetchError:
@@ -51,6 +60,14 @@ def untrusted(what: str, why: str) -> FetchError:
         Reason.SOURCE_UNREACHABLE,
         f"the certificate of {what} is not trusted ({why}): put its authority under the key ca.crt of the Secret of "
         "spec.sourceSecretRef",
+    )
+
+
+def changed(what: str, why: str) -> FetchError:
+    """The bytes that arrive are not those the digest names."""
+    return FetchError(
+        Reason.DIGEST_MISMATCH,
+        f"{what} {why}: copy the artifact to its source again, or paste the hash the export printed",
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Generator
 from pathlib import Path
 
 from numaserve_api.conditions import Reason
@@ -21,16 +23,12 @@ class FolderSource:
         self.remedy = "check the path"
         self._root = Path(location.path)
 
-    def stream(self, path: str, offset: int) -> Iterator[bytes]:
+    def stream(self, path: str, offset: int) -> Generator[bytes]:
         """Bytes of a file; a link, or a folder that is one, is refused."""
         file = self._root / path
         if any(p.is_symlink() for p in [file, *file.parents] if p.is_relative_to(self._root) and p != self._root):
             raise FetchError(Reason.ARTIFACT_INVALID, f"{file} is a link: copy the real file there")
-        try:
-            descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
-        except OSError as error:
-            raise absent(str(file)) from error
-        with os.fdopen(descriptor, "rb") as stream:
+        with os.fdopen(_open(file), "rb") as stream:
             stream.seek(offset)
             try:
                 while chunk := stream.read(CHUNK):
@@ -40,3 +38,19 @@ class FolderSource:
 
     def close(self) -> None:
         """Nothing is kept open."""
+
+
+def _open(file: Path) -> int:
+    """A descriptor of a regular file; a pipe must not hold us, so it is opened without waiting."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM):
+            raise FetchError(
+                Reason.SOURCE_DENIED, f"{file} may not be read by uid {os.geteuid()}: change its permissions"
+            ) from error
+        raise absent(str(file)) from error
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise FetchError(Reason.ARTIFACT_INVALID, f"{file} is not a regular file: copy the artifact there again")

@@ -74,7 +74,7 @@ def parse_location(source: str) -> Location:
         case "https" | "http":
             return _url(source)
         case "file":
-            return FolderLocation(rest)
+            return _local(rest)
         case "pvc":
             raise _wrong(source, "a claim is mounted, not fetched: leave out `fetch`")
     raise _wrong(source, "write hf://, s3://, https://, oci:// or file://")
@@ -111,13 +111,25 @@ def _registry(rest: str) -> Location:
     return RegistryLocation(found["host"], found["repository"], found["digest"] or found["tag"])
 
 
+def _local(path: str) -> Location:
+    if not path.startswith("/"):
+        raise _wrong(f"file://{path}", "write file:///PATH, three slashes and an absolute path")
+    return FolderLocation(path)
+
+
 def _url(source: str) -> Location:
-    parts = urlsplit(source)
-    if not parts.hostname or parts.query or parts.fragment:
+    if "@" in source.partition("://")[2].partition("/")[0]:
+        host = source.rpartition("@")[2]
+        raise _wrong(
+            f"https://…@{host}", "credentials belong into the Secret of spec.sourceSecretRef, not into the URL"
+        )
+    try:
+        parts = urlsplit(source)
+        usable = bool(parts.hostname) and parts.port != 0 and not (parts.query or parts.fragment)
+    except ValueError:  # a port that is none, an address that is none
+        usable = False
+    if not usable:
         raise _wrong(source.partition("?")[0], "write https://HOST/PATH/, the directory that holds manifest.json")
-    if parts.username or parts.password:
-        host = parts.hostname
-        raise _wrong(f"https://…@{host}", "credentials belong into the Secret of spec.sourceSecretRef, not into the URL")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise _wrong(source, "plain http is for this machine only: use https://")
     return UrlLocation(source.rstrip("/") + "/")

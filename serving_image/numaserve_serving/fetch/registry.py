@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,18 +21,23 @@ from numaserve_serving.fetch.web import certificate_fault, check_status, first_b
 
 TITLE = "org.opencontainers.image.title"
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
-CHUNK = 1024 * 1024
+CHUNK = 64 * 1024
 TIMEOUT = (10.0, 30.0)
 MAX_MANIFEST = 4 * 1024 * 1024
+_DIGEST = re.compile(r"sha256:[a-f0-9]{64}")
 
 
 class _Adapter(HTTPAdapter):
-    """Every request ends in time, and plain text stays on this machine, token servers and redirects included."""
+    """Every request ends in time, and none leads from TLS to plain text, token servers and redirects included."""
+
+    def __init__(self, plain: bool) -> None:
+        super().__init__()
+        self._plain = plain
 
     def send(self, request: requests.PreparedRequest, *args: Any, **keywords: Any) -> requests.Response:
         keywords["timeout"] = keywords.get("timeout") or TIMEOUT
         parts = urlsplit(request.url or "")
-        if parts.scheme != "https" and not is_loopback(parts.hostname):
+        if parts.scheme != "https" and not (self._plain and is_loopback(parts.hostname)):
             raise FetchError(
                 Reason.SOURCE_UNREACHABLE, f"the registry leads to plain http at {parts.hostname}: it must use https"
             )
@@ -48,7 +54,7 @@ class RegistrySource:
         self._reference = location.reference
         self._layers: dict[str, str] | None = None
 
-    def stream(self, path: str, offset: int) -> Iterator[bytes]:
+    def stream(self, path: str, offset: int) -> Generator[bytes]:
         """Bytes of the layer whose title is ``path``."""
         if self._layers is None:
             self._layers = self._read_layers()
@@ -57,7 +63,7 @@ class RegistrySource:
         url = self.connection.url(f"blobs/{self._layers[path]}")
         headers = {"Range": f"bytes={offset}-"} if offset else {}
         with transport(url), self.connection.request("GET", url, headers) as response:
-            skip = offset - first_byte(response.status_code, response.headers.get("Content-Range"), url, offset)
+            skip = offset - first_byte(response.status_code, response.headers, url, offset)
             for chunk in response.raw.stream(CHUNK, decode_content=False):
                 if skip < len(chunk):
                     yield chunk[skip:]
@@ -70,7 +76,7 @@ class RegistrySource:
     def _read_layers(self) -> dict[str, str]:
         url = self.connection.url(f"manifests/{self._reference}")
         with transport(url), self.connection.request("GET", url, {"Accept": MANIFEST_TYPE}) as response:
-            check_status(response.status_code, url)
+            check_status(response.status_code, response.headers, url)
             content: bytes = response.raw.read(MAX_MANIFEST, decode_content=False)
         digest = "sha256:" + hashlib.sha256(content).hexdigest()
         if self._reference.startswith("sha256:") and digest != self._reference:
@@ -88,12 +94,13 @@ class Connection:
         from oras.auth.utils import get_basic_auth
 
         tls(credentials)
-        scheme = "http" if _plain(host, credentials) else "https"
+        plain = _plain(host, credentials)
+        scheme = "http" if plain else "https"
         self._base = f"{scheme}://{host}/v2/{repository}"
         self._session = requests.Session()
         self._session.trust_env = False
         for prefix in ("https://", "http://"):
-            self._session.mount(prefix, _Adapter())
+            self._session.mount(prefix, _Adapter(plain))
         verify: bool | str = str(credentials.ca) if credentials.ca else True
         self._session.verify = verify
         self._auth = TokenAuth()
@@ -135,18 +142,23 @@ class Connection:
 
 def _plain(host: str, credentials: Credentials) -> bool:
     # A registry on this machine speaks http unless an authority for it is given, as container tools assume.
-    return is_loopback(host.rpartition(":")[0] or host) and credentials.ca is None
+    return is_loopback(urlsplit(f"//{host}").hostname) and credentials.ca is None
 
 
 def _titles(content: bytes, title: str) -> dict[str, str]:
     try:
         layers = json.loads(content)["layers"]
-        return {layer["annotations"][TITLE]: str(layer["digest"]) for layer in layers if TITLE in layer["annotations"]}
-    except (ValueError, KeyError, TypeError) as error:
+        titled = {
+            notes[TITLE]: layer["digest"] for layer in layers if TITLE in (notes := layer.get("annotations") or {})
+        }
+        if not titled or not all(_DIGEST.fullmatch(digest) for digest in titled.values()):
+            raise ValueError("no titles, or a digest of another kind")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FetchError(
             Reason.ARTIFACT_INVALID,
-            f"{title} is not an artifact whose layers carry titles: push the directory with `numaserve` or `oras push`",
+            f"{title} is not an artifact whose layers carry titles: push its files with `oras push`",
         ) from error
+    return titled
 
 
 @contextmanager

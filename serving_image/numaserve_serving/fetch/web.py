@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 
 import httpx
 
 from numaserve_api.conditions import Reason
 from numaserve_serving.fetch.credentials import ENDPOINT, TOKEN, Credentials
-from numaserve_serving.fetch.errors import Dropped, FetchError, absent, denied, untrusted
+from numaserve_serving.fetch.errors import Dropped, Ended, FetchError, absent, denied, untrusted
 from numaserve_serving.fetch.location import HubLocation, UrlLocation, is_loopback
 
 HUB = "https://huggingface.co"
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
-CHUNK = 1024 * 1024
 BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]+)-")
 
@@ -35,13 +34,14 @@ class WebSource:
             follow_redirects=True, max_redirects=5, event_hooks={"request": [self._only_encrypted]},
         )  # fmt: skip
 
-    def stream(self, path: str, offset: int) -> Iterator[bytes]:
+    def stream(self, path: str, offset: int) -> Generator[bytes]:
         """Bytes of a file; a server that ignores ranges is read from the start and its first bytes are dropped."""
         url = self._address(path)
         headers = {"Range": f"bytes={offset}-"} if offset else {}
         with _transport(url), self._client.stream("GET", url, headers=headers) as response:
-            skip = offset - _first_byte(response, url, offset)
-            for chunk in response.iter_raw(CHUNK):
+            skip = offset - first_byte(response.status_code, response.headers, url, offset)
+            # As it arrives: a chunk size would hold back what came before the connection broke.
+            for chunk in response.iter_raw():
                 if skip < len(chunk):
                     yield chunk[skip:]
                 skip = max(0, skip - len(chunk))
@@ -56,7 +56,7 @@ class WebSource:
         if request.url.scheme == "https" or (plain_start and is_loopback(request.url.host)):
             return
         raise FetchError(
-            Reason.SOURCE_UNREACHABLE, f"{self.title} redirects to plain http at {request.url.host}: it must serve https"
+            Reason.SOURCE_UNREACHABLE, f"{self.title} leads to plain http at {request.url.host}: it must serve https"
         )
 
 
@@ -79,9 +79,8 @@ def hub_source(location: HubLocation, credentials: Credentials) -> WebSource:
         raise FetchError(Reason.SOURCE_UNREACHABLE, f"the hub {endpoint} must be an https:// address")
 
     def address(path: str) -> str:
-        return hf_hub_url(
-            location.repo, path, subfolder=location.folder, revision=location.revision, endpoint=endpoint
-        )  # type: ignore[no-any-return,unused-ignore]
+        name = f"{location.folder}/{path}" if location.folder else path
+        return str(hf_hub_url(location.repo, name, revision=location.revision, endpoint=endpoint))
 
     headers = build_hf_headers(token=credentials.get(TOKEN) or False, library_name="numaserve")
     return WebSource(
@@ -102,27 +101,36 @@ def tls(credentials: Credentials) -> ssl.SSLContext | bool:
         ) from error
 
 
-def check_status(status: int, url: str) -> None:
+def check_status(status: int, headers: Mapping[str, str], url: str) -> None:
     """An HTTP status that is no answer. Raises Dropped and FetchError."""
     where = url.partition("?")[0]
     if status in (401, 403):
         raise denied(where, f"HTTP {status}")
     if status in (404, 410):
         raise absent(where)
-    if status in BUSY or status == 416:
-        raise Dropped(f"{where} answers HTTP {status}")
+    if status == 416:
+        raise Ended(f"{where} has no byte at this offset")
+    if status in BUSY:
+        after = headers.get("Retry-After", "")
+        raise Dropped(f"{where} answers HTTP {status}", float(after) if after.isdecimal() else None)
     if status not in (200, 206):
         raise FetchError(
             Reason.SOURCE_UNREACHABLE, f"{where} answers HTTP {status}: check spec.config.model.source and its server"
         )
 
 
-def first_byte(status: int, content_range: str | None, url: str, offset: int) -> int:
-    """Which byte of the file the answer begins with. Raises Dropped and FetchError for anything but content."""
-    check_status(status, url)
+def first_byte(status: int, headers: Mapping[str, str], url: str, offset: int) -> int:
+    """Which byte of the file the answer begins with. Raises Dropped and FetchError for anything but plain content."""
+    check_status(status, headers, url)
+    coding = headers.get("Content-Encoding", "identity")
+    if coding != "identity":
+        raise FetchError(
+            Reason.SOURCE_UNREACHABLE,
+            f"{url.partition('?')[0]} is sent with Content-Encoding {coding}: let its server send the file as it is",
+        )
     if status == 200:
         return 0
-    found = _CONTENT_RANGE.match(content_range or "")
+    found = _CONTENT_RANGE.match(headers.get("Content-Range") or "")
     start = int(found[1]) if found else -1
     if start != offset:
         raise Dropped(f"{url.partition('?')[0]} answers bytes from {start} on instead of {offset}")
@@ -136,10 +144,6 @@ def certificate_fault(error: BaseException | None) -> str | None:
             return str(error.verify_message)
         error = error.__cause__ or error.__context__
     return None
-
-
-def _first_byte(response: httpx.Response, url: str, offset: int) -> int:
-    return first_byte(response.status_code, response.headers.get("Content-Range"), url, offset)
 
 
 @contextmanager
