@@ -12,4 +12,3 @@ def limit_library_threads() -> None:
     for name in _SINGLE:
         os.environ.setdefault(name, "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("OPENVINO_TELEMETRY_DISABLE", "1")

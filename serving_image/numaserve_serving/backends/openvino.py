@@ -12,14 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from numaserve_serving.backends.base import BackendError, BackendFacts, BackendSettings, Execution, Ids, Vectors
-
-os.environ.setdefault("OPENVINO_TELEMETRY_DISABLE", "1")
-
 import openvino as ov
 import openvino.properties as props
 import openvino.properties.hint as hints
+
+from numaserve_serving.backends.base import BackendError, BackendFacts, BackendSettings, Execution, Ids, Vectors
 
 logger = logging.getLogger(__name__)
 _HEAVY = {
