@@ -19,7 +19,9 @@ def trace(network: Network, by_blocks: bool = False) -> ov.Model:
 
     Raises ExportError where the module does not trace.
     """
-    ids = torch.randint(5, min(1000, int(network.config.vocab_size)), _EXAMPLE, generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(
+        5, min(1000, int(network.config.vocab_size)), _EXAMPLE, generator=torch.Generator().manual_seed(1)
+    )
     mask = torch.ones_like(ids)
     mask[1, _EXAMPLE[1] // 2 :] = 0
     with network.exporting(by_blocks) as module, warnings.catch_warnings():
