@@ -40,7 +40,7 @@ IDLE_SECONDS = 330.0
 ABANDONED_SECONDS = 24 * 3600.0
 """A half-fetched artifact nobody has come back for."""
 VERIFIED, USED, IDLE = "verified", "used", "idle"
-_WAIT_NOTICE = 5.0
+_WAIT_NOTICE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,9 @@ class Cache:
                 self._empty_trash()
                 return None
             mark(path, read_contents(path, digest), self._note(path, VERIFIED))
-        self._touch(path)
         with self._room():
-            self.residents()
+            self.residents()  # a look at the others; ours is in use from here on
+        self._touch(path)
         return path
 
     def add(self, digest: str, staging: Staging, contents: Contents) -> Path:

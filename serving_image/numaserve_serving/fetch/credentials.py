@@ -88,7 +88,9 @@ def _docker_login(text: str, host: str) -> tuple[str, str] | None:
         if entry is None:
             return None
         if "auth" in entry:
-            user, _, password = base64.b64decode(entry["auth"]).decode().partition(":")
+            user, colon, password = base64.b64decode(entry["auth"], validate=True).decode().partition(":")
+            if not colon:
+                raise ValueError("no colon")
             return user, password
         return str(entry["username"]), str(entry["password"])
     except (ValueError, KeyError, AttributeError, TypeError, binascii.Error) as error:

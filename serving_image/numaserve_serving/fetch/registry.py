@@ -136,7 +136,10 @@ class Connection:
         if challenge.lower().startswith("basic"):
             return {"Authorization": f"Basic {self._basic}"} if self._basic else {}
         self._auth.token = None
-        headers, _ = self._auth.authenticate_request(response, {})
+        try:
+            headers, _ = self._auth.authenticate_request(response, {})
+        except (AttributeError, TypeError, KeyError):  # a challenge without a realm, a token answer that is no object
+            return {}
         return {k: v for k, v in headers.items() if k == "Authorization"}
 
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -77,11 +78,11 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 @dataclass
 class Asked:
-    """A request as it arrived."""
+    """A request as it arrived; header names are compared without case."""
 
     path: str
     start: int | None
-    headers: dict[str, str]
+    headers: Message
 
 
 Answer = Callable[["Handler", Asked], bool]
@@ -111,7 +112,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         found = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        asked = Asked(self.path.removeprefix("/a/"), int(found[1]) if found else None, dict(self.headers))
+        asked = Asked(self.path.removeprefix("/a/"), int(found[1]) if found else None, self.headers)
         self.site.asked.append(asked)
         if self.site.answer(self, asked):
             return
