@@ -45,9 +45,9 @@ def encode(tokenizer: Tokenizer, texts: Sequence[Text], max_tokens: int) -> list
         tokenizer.no_truncation()
 
 
-def pad(batch: Sequence[Sequence[int]]) -> tuple[Ids, Ids]:
-    """Token ids and mask, int64 [batch, longest], zero-padded on the right."""
-    width = max(len(ids) for ids in batch)
+def pad(batch: Sequence[Sequence[int]], width: int = 0) -> tuple[Ids, Ids]:
+    """Token ids and mask, int64 [batch, longest or ``width``], zero-padded on the right."""
+    width = max(width, *(len(ids) for ids in batch))
     ids = np.zeros((len(batch), width), dtype=np.int64)
     mask = np.zeros_like(ids)
     for row, tokens in enumerate(batch):

@@ -10,12 +10,12 @@ import numpy as np
 import openvino as ov
 
 from numaserve_models.errors import ExportError
+from numaserve_models.quantize import forms
 from numaserve_models.quantize.bounds import Agreement, Bounds
 from numaserve_models.running import pad
 
 RANKING_SAMPLES, RANKING_TOKENS = 16, 512
 """Every layer's values are held at once while layers are ranked: few texts, none longer."""
-_TYPES = ("MatMul", "Convolution", "GroupConvolution")
 
 
 class Attempt(Protocol):
@@ -26,17 +26,20 @@ class Attempt(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Controlled:
-    """The graph that was chosen, what stayed FP32 in it, in order of harm, and how near it comes."""
+    """The graph that was chosen, the operations that stayed FP32 in it, in order of harm, and how near it comes."""
 
     model: ov.Model
     kept: tuple[str, ...]
     agreement: Agreement
 
 
-def control(attempt: Attempt, rank: Callable[[ov.Model], list[str]], bounds: Bounds, limit: int | None) -> Controlled:
+def control(
+    attempt: Attempt, rank: Callable[[ov.Model], Sequence[tuple[str, ...]]], bounds: Bounds, limit: int | None
+) -> Controlled:
     """Quantise, and keep the fewest of the most harmful layers that meet the bounds. Raises ExportError.
 
-    ``limit`` is the most layers to keep; None allows half of them.
+    ``rank`` gives layers by their names, one in each form of the graph. ``limit`` is the most layers to keep; None
+    allows half of them.
     """
     model, found = attempt(())
     if found.meets(bounds):
@@ -46,23 +49,20 @@ def control(attempt: Attempt, rank: Callable[[ov.Model], list[str]], bounds: Bou
     tried = {0: Controlled(model, (), found)}
 
     def holds(count: int) -> bool:
-        tried[count] = Controlled(*_with_kept(attempt, ranked[:count]))
+        names = tuple(name for layer in ranked[:count] for name in layer)
+        model, found = attempt(names)
+        tried[count] = Controlled(model, names, found)
         return tried[count].agreement.meets(bounds)
 
     count = smallest_prefix(most, holds)
     if count is None:
-        best = max(tried.values(), key=lambda t: (t.agreement.worst, t.agreement.mean))
+        kept, best = max(tried.items(), key=lambda t: (t[1].agreement.worst, t[1].agreement.mean))
         raise ExportError(
             f"scheme int8 reaches mean cosine {best.agreement.mean:.4f} and worst {best.agreement.worst:.4f} with "
-            f"{len(best.kept)} of {len(ranked)} layers kept in FP32 (limit {most}), asked are {bounds.mean:g} and "
+            f"{kept} of {len(ranked)} layers kept in FP32 (limit {most}), asked are {bounds.mean:g} and "
             f"{bounds.worst:g}: keep more layers, calibrate on texts like yours, lower the bound, or use int8-weights"
         )
     return tried[count]
-
-
-def _with_kept(attempt: Attempt, names: Sequence[str]) -> tuple[ov.Model, tuple[str, ...], Agreement]:
-    model, found = attempt(names)
-    return model, tuple(names), found
 
 
 def smallest_prefix(limit: int, holds: Callable[[int], bool]) -> int | None:
@@ -81,11 +81,18 @@ def smallest_prefix(limit: int, holds: Callable[[int], bool]) -> int | None:
     return high
 
 
-def rank_layers(exact: ov.Model, quantised: ov.Model, encoded: Sequence[Sequence[int]]) -> list[str]:
-    """Names of the layers, the one that adds most quantisation noise first.
+def rank_layers(exact: ov.Model, quantised: ov.Model, encoded: Sequence[Sequence[int]]) -> list[tuple[str, ...]]:
+    """The layers, the one that adds most quantisation noise first, each by its name in every form of the graph."""
+    harm: dict[str, float] = {}
+    for one, other in zip(forms.parts(exact), forms.parts(quantised), strict=True):
+        harm |= _harm(one, other, encoded)
+    return forms.groups(exact, harm)
 
-    The noise of a layer is the relative squared error of its result less that of what it was given: errors of
-    successive layers add up in squares. Both graphs run once on a few texts.
+
+def _harm(exact: ov.Model, quantised: ov.Model, encoded: Sequence[Sequence[int]]) -> dict[str, float]:
+    """Noise that each layer adds: the relative squared error of its result less that of what it was given.
+
+    Errors of successive layers add up in squares. Both graphs run once on a few texts.
     """
     layers = [node.get_friendly_name() for node in exact.get_ordered_ops() if _is_layer(node)]
     inputs = {name: _given(exact, name) for name in layers}
@@ -93,13 +100,12 @@ def rank_layers(exact: ov.Model, quantised: ov.Model, encoded: Sequence[Sequence
     # Few and spread over the lengths, since the texts come from every bucket.
     chosen = sorted(encoded, key=len)[:: max(1, -(-len(encoded) // RANKING_SAMPLES))]
     noise = _noise(exact, quantised, taps, [ids[:RANKING_TOKENS] for ids in chosen])
-    added = {name: noise[name] - sum(noise[given] for given in inputs[name]) for name in layers}
-    return sorted(layers, key=lambda name: -added[name])
+    return {name: noise[name] - sum(noise[given] for given in inputs[name]) for name in layers}
 
 
 def _is_layer(node: ov.Node) -> bool:
     if node.get_type_name() != "Gather":
-        return node.get_type_name() in _TYPES
+        return node.get_type_name() in forms.LAYERS
     table = node.input_value(0)  # an embedding, not a look-up of shapes
     return table.get_node().get_type_name() == "Constant" and bool(table.get_element_type().is_real())
 

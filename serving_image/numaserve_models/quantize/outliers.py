@@ -7,6 +7,7 @@ change.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ import openvino as ov
 from openvino import opset13 as op
 
 from numaserve_models.errors import ExportError
+from numaserve_models.quantize import forms
 
 GAIN = 50.0
 
@@ -21,11 +23,14 @@ GAIN = 50.0
 def with_outliers(model: ov.Model, channels: int = 4, gain: float = GAIN, seed: int = 7) -> ov.Model:
     """A copy of an FP32 graph in which each norm's result carries ``gain`` on ``channels`` channels into the MatMuls.
 
-    Where a norm's result goes elsewhere too (the residual of BERT), that branch keeps its values: the MatMuls read a
+    The channels follow from the weights, so that both forms of a graph get the same ones. Where a norm's result goes elsewhere too (the residual of BERT), that branch keeps its values: the MatMuls read a
     norm of their own. Raises ExportError where no norm is followed by a MatMul.
     """
+    return forms.each(model, lambda form: _changed(form, channels, gain, seed))
+
+
+def _changed(model: ov.Model, channels: int, gain: float, seed: int) -> ov.Model:
     changed = model.clone()
-    rng = np.random.default_rng(seed)
     found = 0
     for norm in list(changed.get_ordered_ops()):
         readers = _weighted_readers(norm)
@@ -33,12 +38,17 @@ def with_outliers(model: ov.Model, channels: int = 4, gain: float = GAIN, seed: 
         if readers and width:
             found += 1
             scale = np.ones(width, dtype=np.float32)
+            rng = np.random.default_rng([seed, min(_checksum(reader) for reader in readers)])
             scale[rng.choice(width, size=min(channels, width), replace=False)] = gain
             _insert(norm, readers, scale)
     if not found:
         raise ExportError("the graph has no norm whose result goes into a MatMul: no outliers can be put into it")
     changed.validate_nodes_and_infer_types()
     return changed
+
+
+def _checksum(reader: ov.Input) -> int:
+    return zlib.crc32(np.ascontiguousarray(reader.get_node().input_value(1).get_node().data).data)
 
 
 def _insert(norm: ov.Node, readers: Sequence[ov.Input], scale: np.ndarray) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import openvino as ov
 
 from numaserve_models.errors import ExportError
+from numaserve_models.quantize import forms
 from numaserve_models.running import pad
 
 # NNCF reports its use to a server unless this is set before it is imported.
@@ -25,16 +26,18 @@ NEVER_STATIC = ("NormalizeL2",)
 
 
 def compress_int8(model: ov.Model) -> ov.Model:
-    """int8 weights, asymmetric, a scale a channel; needs no data. The model given is changed."""
+    """int8 weights, asymmetric, a scale a channel; needs no data. The model given may be changed."""
     with _nncf() as nncf:
-        return _done(nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_ASYM))
+        mode = nncf.CompressWeightsMode.INT8_ASYM
+        return forms.each(model, lambda form: _done(nncf.compress_weights(form, mode=mode)))
 
 
 def compress_int4(model: ov.Model, ratio: float) -> ov.Model:
-    """int4 weights for a ``ratio`` of the layers, embeddings and the last layer int8. The model given is changed."""
+    """int4 weights for a ``ratio`` of the layers, embeddings and the last layer int8. The model given may be changed."""
+    group = group_size(model)
     with _nncf() as nncf:
-        mode = nncf.CompressWeightsMode.INT4_ASYM
-        return _done(nncf.compress_weights(model, mode=mode, group_size=group_size(model), ratio=ratio))
+        options = {"mode": nncf.CompressWeightsMode.INT4_ASYM, "group_size": group, "ratio": ratio}
+        return forms.each(model, lambda form: _done(nncf.compress_weights(form, **options)))
 
 
 def quantise_static(
@@ -42,21 +45,25 @@ def quantise_static(
 ) -> ov.Model:
     """int8 weights and activations with scales from the texts given; operations named in ``kept`` stay FP32.
 
-    ``smooth`` moves the range of outlier channels into the weights first (SmoothQuant).
+    ``smooth`` moves the range of outlier channels into the weights first (SmoothQuant). Each form of a graph is
+    calibrated on all texts: either runs at any length.
     """
     with _nncf() as nncf:
         extra = {} if smooth else {"smooth_quant_alphas": nncf.AdvancedSmoothQuantParameters(matmul=-1)}
-        quantised = nncf.quantize(
-            model, nncf.Dataset(list(encoded), _feed), subset_size=len(encoded), model_type=nncf.ModelType.TRANSFORMER,
-            ignored_scope=nncf.IgnoredScope(names=list(kept), types=list(NEVER_STATIC), validate=False),
-            advanced_parameters=nncf.AdvancedQuantizationParameters(**extra),
-        )  # fmt: skip
-        return _done(quantised)
+        options = {
+            "subset_size": len(encoded),
+            "model_type": nncf.ModelType.TRANSFORMER,
+            # Not validated: a form has only its own of the names.
+            "ignored_scope": nncf.IgnoredScope(names=list(kept), types=list(NEVER_STATIC), validate=False),
+            "advanced_parameters": nncf.AdvancedQuantizationParameters(**extra),
+        }
+        return forms.each(model, lambda form: _done(nncf.quantize(form, nncf.Dataset(list(encoded), _feed), **options)))
 
 
 def group_size(model: ov.Model) -> int:
     """The largest group that divides the input width of every weight; -1, a scale a channel, where none does."""
-    widths = {width for node in model.get_ordered_ops() if (width := _input_width(node))}
+    nodes = [node for form in forms.parts(model) for node in form.get_ordered_ops()]
+    widths = {width for node in nodes if (width := _input_width(node))}
     return next((group for group in GROUPS if all(width % group == 0 for width in widths)), -1)
 
 

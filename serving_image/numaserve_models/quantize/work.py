@@ -10,22 +10,25 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openvino as ov
 
 from numaserve_api.config import ConfigDeploy, Scheme
-from numaserve_models import graph
+from numaserve_models import branches, graph
 from numaserve_models.artifact import Artifact, new_directory, open_artifact, seal, write_selftest
 from numaserve_models.digest import artifact_hash
 from numaserve_models.errors import ExportError
 from numaserve_models.quantize import schemes
-from numaserve_models.quantize.bounds import FLOORS, Agreement, agreement, refuse_below
-from numaserve_models.quantize.calibration import CalibrationSet, choose_set, read_texts
+from numaserve_models.quantize.bounds import FLOORS, Agreement, Bounds, agreement, refuse_below
+from numaserve_models.quantize.calibration import CalibrationSet, choose_set, read_texts, stratify
 from numaserve_models.quantize.control import control, rank_layers
 from numaserve_models.quantize.request import QuantizeRequest, refuse_request, refuse_source
-from numaserve_models.running import Array, Runner, encode, load_tokenizer, summary
+from numaserve_models.running import Array, Runner, encode, load_tokenizer, pad, summary
 
 Progress = Callable[[str], None]
 GRAPH = "openvino_model.xml"
+LONG_SAMPLES = 8
+"""Texts at least that the block-local form answers: short ones are padded beyond the switch where long ones are few."""
 
 
 def quantize(source: Path, out: Path, request: QuantizeRequest, progress: Progress = lambda _: None) -> str:
@@ -53,6 +56,8 @@ class _Quantization:
         self.texts = [str(sample["text"]) for sample in source.samples()]
         self.encoded = encode(self.tokenizer, self.texts, source.manifest.model.max_tokens)
         self.reference: Array = _present(source.reference())
+        self.switch = branches.switch_of(self._read())
+        self.padded = self._texts_to_pad()
 
     def run(self) -> str:
         self.progress("checking the FP32 graph against its own answers")
@@ -71,7 +76,7 @@ class _Quantization:
             if self.request.bounds is None
             else "lower the bound or use a scheme of higher precision"
         )
-        refuse_below(found, self.request.target, self.request.scheme, self.texts, remedy)
+        self._refuse_below(found, self.request.target, self.request.scheme, remedy)
         self._carry_over()
         self._write_selftest(runner)
         self.progress("manifest")
@@ -79,13 +84,33 @@ class _Quantization:
 
     def _check_source(self) -> None:
         found = self._measure(Runner(self.source.graph))
-        refuse_below(
-            found, FLOORS[Scheme.NONE], Scheme.NONE, self.texts,
+        self._refuse_below(
+            found, FLOORS[Scheme.NONE], Scheme.NONE,
             "reference.npy is not what the FP32 graph answers, export the artifact again",
         )  # fmt: skip
 
+    def _texts_to_pad(self) -> list[int]:
+        """Samples answered by the block-local form too, padded beyond the switch: else few or none would try it."""
+        lengths = [len(ids) for ids in self.encoded]
+        missing = 0 if self.switch is None else LONG_SAMPLES - sum(n > self.switch for n in lengths)
+        short = [i for i, n in enumerate(lengths) if self.switch is not None and n <= self.switch]
+        chosen = stratify([lengths[i] for i in short], self.source.config.buckets, max(0, missing))
+        return [short[i] for i in chosen]
+
     def _measure(self, runner: Runner) -> Agreement:
-        return agreement(runner.answers(self.encoded), self.reference)
+        answers = runner.answers(self.encoded)
+        ends = np.cumsum([1 if answer.ndim == 1 else len(answer) for answer in answers])
+        wanted = [self.reference[(ends[i - 1] if i else 0) : ends[i]] for i in self.padded]
+        again = [self._beyond_switch(runner, self.encoded[i]) for i in self.padded]
+        return agreement([*answers, *again], np.concatenate([self.reference, *wanted]))
+
+    def _beyond_switch(self, runner: Runner, tokens: Sequence[int]) -> Array:
+        ids, mask = pad([tokens], (self.switch or 0) + 1)
+        answer: Array = runner(ids, mask)[0]
+        return answer[: len(tokens)] if answer.ndim == 2 else answer
+
+    def _refuse_below(self, found: Agreement, bounds: Bounds, scheme: Scheme, remedy: str) -> None:
+        refuse_below(found, bounds, scheme, [*self.texts, *(self.texts[i] for i in self.padded)], remedy)
 
     def _copy(self) -> str:
         """Everything as it is: the same files are the same artifact."""
@@ -117,7 +142,7 @@ class _Quantization:
         done = control(attempt, lambda model: self._rank(model, chosen), self.request.target, self.request.max_kept)
         return _Made(done.model, done.kept, chosen)
 
-    def _rank(self, model: ov.Model, chosen: CalibrationSet) -> list[str]:
+    def _rank(self, model: ov.Model, chosen: CalibrationSet) -> list[tuple[str, ...]]:
         self.progress("finding the layers that quantisation hurts")
         return rank_layers(self._read(), model, chosen.encoded)
 

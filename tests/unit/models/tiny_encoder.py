@@ -15,12 +15,14 @@ from numaserve_api.config import ConfigDeploy, ModelConfig, Pooling, Quantizatio
 from numaserve_api.manifest import ModelFacts
 from numaserve_models import graph
 from numaserve_models.artifact import seal, write_samples, write_selftest
+from numaserve_models.branches import combine, switch_of
 from numaserve_models.digest import digest_file
 from numaserve_models.running import Runner, encode, load_tokenizer, rows
 from tests.unit.serving.conftest import WORDS, write_tokenizer
 
 WIDTH, HEADS, MAX_TOKENS = 32, 2, 16
 BUCKETS = (4, 8, 16)
+BLOCK, SWITCH = 4, 8
 
 
 def _texts(count: int = 24) -> list[str]:
@@ -31,9 +33,17 @@ def _texts(count: int = 24) -> list[str]:
 TEXTS = _texts()
 
 
-def tiny_graph(layers: int = 2, poison: bool = False) -> ov.Model:
-    """input_ids and attention_mask [b, n] to unit vectors [b, 32]. With ``poison`` the word `late` answers NaN."""
-    rng = np.random.default_rng(11)
+def two_forms(dense: ov.Model | None = None) -> ov.Model:
+    """The tiny transformer dense up to 8 tokens and with its queries in blocks above."""
+    return combine(dense or tiny_graph(), tiny_graph(by_blocks=True), SWITCH)
+
+
+def tiny_graph(layers: int = 2, poison: bool = False, by_blocks: bool = False, seed: int = 11) -> ov.Model:
+    """input_ids and attention_mask [b, n] to unit vectors [b, 32]. With ``poison`` the word `late` answers NaN.
+
+    ``by_blocks`` computes the same function from the same weights by other operations.
+    """
+    rng = np.random.default_rng(seed)
 
     def weight(*shape: int) -> Any:
         return op.constant((rng.normal(size=shape) / np.sqrt(shape[-1])).astype(np.float32))
@@ -50,22 +60,41 @@ def tiny_graph(layers: int = 2, poison: bool = False) -> ov.Model:
     hide = op.multiply(op.subtract(op.constant(np.float32(1)), kept), op.constant(np.float32(-1e4)))
     hide = op.unsqueeze(hide, op.constant(np.array([1, 2], dtype=np.int64)))
     for _ in range(layers):
-        hidden = _block(hidden, hide, weight)
+        hidden = _block(hidden, hide, weight, _by_blocks if by_blocks else _at_once)
     hidden = _norm(hidden)
     result = op.result(_pool(hidden, kept))
     result.output(0).get_tensor().set_names({"embedding"})
     return ov.Model([result], [ids, mask], "tiny")
 
 
-def _block(hidden: Any, hide: Any, weight: Callable[..., Any]) -> Any:
+def _block(hidden: Any, hide: Any, weight: Callable[..., Any], attend: Callable[..., Any]) -> Any:
     normed = _norm(hidden)
     query, key, value = (_heads(op.matmul(normed, weight(WIDTH, WIDTH), False, True)) for _ in range(3))
-    scores = op.add(op.matmul(query, key, False, True), hide)
-    context = op.transpose(op.matmul(op.softmax(scores, -1), value, False, False), np.array([0, 2, 1, 3]))
+    context = op.transpose(attend(query, key, value, hide), np.array([0, 2, 1, 3]))
     joined = op.reshape(context, np.array([0, 0, WIDTH]), special_zero=True)
     hidden = op.add(hidden, op.matmul(joined, weight(WIDTH, WIDTH), False, True))
     inner = op.gelu(op.matmul(_norm(hidden), weight(2 * WIDTH, WIDTH), False, True), "erf")
     return op.add(hidden, op.matmul(inner, weight(WIDTH, 2 * WIDTH), False, True))
+
+
+def _at_once(query: Any, key: Any, value: Any, hide: Any) -> Any:
+    scores = op.add(op.matmul(query, key, False, True), hide)
+    return op.matmul(op.softmax(scores, -1), value, False, False)
+
+
+def _by_blocks(query: Any, key: Any, value: Any, hide: Any) -> Any:
+    length = op.gather(op.shape_of(query), np.array([2]), np.int64(0))
+    missing = op.mod(op.subtract(np.array([BLOCK]), op.mod(length, np.array([BLOCK]))), np.array([BLOCK]))
+    after = op.concat([np.array([0, 0]), missing, np.array([0])], 0)
+    padded = op.pad(query, np.zeros(4, np.int64), after, "constant", np.float32(0))
+    third = op.multiply(key, np.float32(1 / 3))  # rounds otherwise, as real block-local attention does
+    blocks = op.reshape(
+        op.multiply(padded, np.float32(3)), np.array([0, HEADS, -1, BLOCK, WIDTH // HEADS]), special_zero=True
+    )
+    keys, values, hidden = (op.unsqueeze(x, np.array([2])) for x in (third, value, hide))
+    answer = _at_once(blocks, keys, values, hidden)
+    joined = op.reshape(answer, np.array([0, HEADS, -1, WIDTH // HEADS]), special_zero=True)
+    return op.slice(joined, np.array([0]), length, np.array([1]), np.array([2]))
 
 
 def _heads(x: Any) -> Any:
@@ -87,16 +116,19 @@ def _pool(hidden: Any, kept: Any) -> Any:
     return op.normalize_l2(mean, axis, 1e-12, "max")
 
 
-def write_tiny(folder: Path, model: ov.Model | None = None, texts: Sequence[str] = TEXTS) -> str:
-    """An FP32 artifact of the graph in ``folder``; its hash."""
+def write_tiny(
+    folder: Path, model: ov.Model | None = None, texts: Sequence[str] = TEXTS, lengths: Sequence[int] = BUCKETS
+) -> str:
+    """An FP32 artifact of the graph in ``folder`` with a self-test for each of ``lengths``; its hash."""
     folder.mkdir(parents=True)
-    graph.save(model or tiny_graph(), folder)
+    model = model or tiny_graph()
+    graph.save(model, folder)
     write_tokenizer(folder)
     encoded = encode(load_tokenizer(folder / "tokenizer.json"), texts, MAX_TOKENS)
     answers = Runner(folder / "openvino_model.xml").answers(encoded)
     write_samples(folder, [{"text": text} for text in texts], rows(answers))
     fitting = {
-        b: max((i for i, e in enumerate(encoded) if len(e) <= b), key=lambda i: len(encoded[i])) for b in BUCKETS
+        b: max((i for i, e in enumerate(encoded) if len(e) <= b), key=lambda i: len(encoded[i])) for b in lengths
     }
     write_selftest(
         folder,
@@ -107,7 +139,7 @@ def write_tiny(folder: Path, model: ov.Model | None = None, texts: Sequence[str]
     )
     facts = ModelFacts(
         task=Task.EMBEDDING, pooling=Pooling.MEAN, normalize=True, dimensions=[WIDTH], max_tokens=MAX_TOKENS,
-        positions=MAX_TOKENS, layers=["full", "full"], space="tiny@1", weights_digest=digest_file(folder / "openvino_model.bin"),
+        positions=MAX_TOKENS, layers=["full", "full"], switch_tokens=switch_of(model), space="tiny@1", weights_digest=digest_file(folder / "openvino_model.bin"),
         tokenizer_digest=digest_file(folder / "tokenizer.json"),
     )  # fmt: skip
     config = ConfigDeploy(
