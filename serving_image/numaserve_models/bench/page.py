@@ -1,0 +1,7 @@
+"""The page."""
+
+from numaserve_models.bench.results import Bench
+
+
+def page(bench: Bench) -> str:
+    return ""
