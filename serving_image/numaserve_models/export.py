@@ -128,7 +128,7 @@ class _Export:
         given = texts.inputs(samples, traits.task)
         encoded = encode(self.tokenizer, given, window.max_tokens)
         texts.check_encoded(encoded)
-        if traits.task is Task.RERANK:
+        if traits.task is Task.RERANK and traits.separator is not None:
             texts.check_segments(self.tokenizer, given, traits.separator)
         if traits.pooling is Pooling.LAST and not texts.ends_alike(encoded):
             self._note(

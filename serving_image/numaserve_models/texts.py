@@ -65,11 +65,11 @@ def inputs(samples: Sequence[Mapping[str, Any]], task: Task) -> list[Text]:
 
 def lower_case(tokenizer: Tokenizer) -> None:
     """Make a tokenizer fold case, as a chain with ``do_lower_case`` does before it tokenises."""
-    upper, lower = (tokenizer.encode(text).ids for text in ("THE ABC", "the abc"))
-    if upper == lower:
-        return
-    folds = normalizers.Lowercase()
-    tokenizer.normalizer = normalizers.Sequence([folds, tokenizer.normalizer]) if tokenizer.normalizer else folds
+    own, folds = tokenizer.normalizer, normalizers.Lowercase()
+    if own is None:
+        tokenizer.normalizer = folds
+    elif own.normalize_str("ABC") != own.normalize_str("abc"):
+        tokenizer.normalizer = normalizers.Sequence([folds, own])
 
 
 def check_vocabulary(tokenizer: Tokenizer, rows: int | None) -> None:
@@ -98,10 +98,10 @@ def check_encoded(encoded: Sequence[Sequence[int]]) -> None:
         )
 
 
-def check_segments(tokenizer: Tokenizer, pairs: Sequence[Text], separator: int | None) -> None:
+def check_segments(tokenizer: Tokenizer, pairs: Sequence[Text], separator: int) -> None:
     """Refuse a cross-encoder whose segments are not what the graph derives from the first separator.
 
-    The graph has no input for segments: it counts separators. ``separator`` None means one segment throughout.
+    The graph has no input for segments: it counts separators.
     """
     for number, encoding in enumerate(tokenizer.encode_batch(list(pairs)), 1):
         seen, derived = 0, []

@@ -42,6 +42,8 @@ def probe_layers(graph: ov.Model, length: int) -> list[str]:
 
 
 def _tap_attention(node: ov.Node, kinds: list[str | None], taps: list[ov.Output]) -> None:
+    if not _square(node):
+        return
     if node.get_attributes().get("causal"):
         kinds.append("causal")
     elif node.get_input_size() < 4 or _is_scalar(node.input_value(3)):
@@ -57,10 +59,9 @@ def _is_scalar(output: ov.Output) -> bool:
 
 
 def _square(node: ov.Node) -> bool:
-    """Not a softmax over one row only (a global token's overview)."""
+    """Not attention of one row only: what a global token sees is computed apart."""
     shape = node.output(0).get_partial_shape()
-    rows = shape[shape.rank.get_length() - 2]
-    return not (rows.is_static and rows.get_length() == 1)
+    return bool(shape[shape.rank.get_length() - 2].get_max_length() != 1)
 
 
 def _evaluate(graph: ov.Model, taps: Sequence[ov.Output], length: int) -> list[Seen]:
@@ -89,7 +90,8 @@ def describe(seen: Seen) -> str:
     """The manifest's word for a matrix of which key each query sees, bool [n, n]. Raises ExportError."""
     count = len(seen)
     leading = 0
-    while leading < count - 1 and bool(seen[:, leading].all()) and bool(seen[leading].all()):
+    # Columns only: what a global token sees itself may be computed apart. The first token of a causal layer is none.
+    while seen[np.triu_indices(count, 1)].any() and leading < count - 1 and bool(seen[:, leading].all()):
         leading += 1
     if leading >= count - 1:
         return "full"
