@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
 import queue
 import shutil
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ import openvino.properties as props
 import openvino.properties.hint as hints
 
 from numaserve_serving.backends.base import BackendError, BackendFacts, BackendSettings, Execution, Ids, Vectors
+from numaserve_serving.backends.forms import PROBE_TOKENS, prefixes
 
 logger = logging.getLogger(__name__)
 _HEAVY = {
@@ -37,13 +41,10 @@ class OpenVinoBackend:
     """A model compiled for the CPUs this process may use."""
 
     def __init__(self, graph: Path | ov.Model, settings: BackendSettings) -> None:
-        self._settings = settings
-        before = os.sched_getaffinity(0)
-        try:
+        self._graph, self._settings = graph, settings
+        self._forms: dict[str, list[Execution]] = {}
+        with _own_affinity():
             self._model, self._cached = _compile(graph, settings)
-        finally:
-            # The runtime may narrow the calling thread's mask while it pins (openvino#24826).
-            os.sched_setaffinity(0, before)
         self._inputs = {i.get_any_name() for i in self._model.inputs}
         unknown = self._inputs - {"input_ids", "attention_mask"}
         if unknown:
@@ -71,13 +72,22 @@ class OpenVinoBackend:
         finally:
             self._requests.put(request)
 
+    def executed(self) -> dict[str, list[Execution]]:
+        """What is executed, by form: ``whole``, or ``dense`` and ``local`` where the graph has two; after an inference."""
+        table = execution_table(self._model)
+        if not any(row.operation == "If" for row in table):
+            return {"whole": table}
+        if not self._forms:
+            self._forms = _look_inside(self._graph, self._settings)
+        return self._forms or {"whole": table}
+
     def _read_back(self) -> BackendFacts:
         threads = int(self._model.get_property(props.inference_num_threads()))
         precision = _type_name(self._model.get_property(hints.inference_precision()))
         return BackendFacts(
             threads=threads,
             precision=precision,
-            fingerprint=_fingerprint(self._model, precision, self._settings.dynamic_group),
+            fingerprint=_fingerprint(self.executed(), precision, self._settings.dynamic_group),
             version=ov.get_version(),
             cached=self._cached,
         )
@@ -103,8 +113,15 @@ def _compile(graph: Path | ov.Model, settings: BackendSettings) -> tuple[ov.Comp
 
 
 def _compile_once(graph: Path | ov.Model, settings: BackendSettings, cache: Path | None) -> ov.CompiledModel:
-    core = ov.Core()
-    options: dict[Any, Any] = {
+    options = _options(settings)
+    if cache is not None:
+        cache.mkdir(parents=True, exist_ok=True)
+        options[props.cache_dir()] = str(cache)
+    return ov.Core().compile_model(str(graph) if isinstance(graph, Path) else graph, "CPU", options)
+
+
+def _options(settings: BackendSettings) -> dict[Any, Any]:
+    return {
         props.inference_num_threads(): settings.threads,
         props.hint.num_requests(): 1,
         props.streams.num(): 1,
@@ -112,10 +129,33 @@ def _compile_once(graph: Path | ov.Model, settings: BackendSettings, cache: Path
         hints.enable_cpu_pinning(): settings.pin,
         hints.dynamic_quantization_group_size(): settings.dynamic_group,
     }
-    if cache is not None:
-        cache.mkdir(parents=True, exist_ok=True)
-        options[props.cache_dir()] = str(cache)
-    return core.compile_model(str(graph) if isinstance(graph, Path) else graph, "CPU", options)
+
+
+def _look_inside(graph: Path | ov.Model, settings: BackendSettings) -> dict[str, list[Execution]]:
+    """Tables of the beginnings of both forms; nothing where they cannot be run, which must not keep a model from serving."""
+    ids = np.ones((1, PROBE_TOKENS), dtype=np.int64)
+    tables = {}
+    try:
+        model = ov.Core().read_model(str(graph)) if isinstance(graph, Path) else graph
+        for name, form in prefixes(model).items():
+            with _own_affinity():  # the cores belong to the model that serves: nothing is pinned here
+                compiled = ov.Core().compile_model(form, "CPU", _options(replace(settings, pin=False)))
+            compiled({i.get_any_name(): ids for i in compiled.inputs})
+            tables[name] = execution_table(compiled)
+    except RuntimeError as error:
+        logger.warning("the forms of the graph cannot be looked into: %s", error)
+        return {}
+    return tables
+
+
+@contextlib.contextmanager
+def _own_affinity() -> Iterator[None]:
+    """The runtime may narrow the calling thread's mask while it pins (openvino#24826)."""
+    before = os.sched_getaffinity(0)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def empty_cache(folder: Path) -> None:
@@ -139,18 +179,22 @@ def execution_table(model: ov.CompiledModel) -> list[Execution]:
     return sorted(rows, key=lambda row: (not row.heavy, -row.count, row.operation, row.precision, row.primitive))
 
 
-def _fingerprint(model: ov.CompiledModel, precision: str, group: int) -> str:
+def _fingerprint(tables: dict[str, list[Execution]], precision: str, group: int) -> str:
     """Heavy operations by kernel and runtime precision, and a digest over all of them.
 
-    Kernel names carry the ISA, so two pods of one revision on different CPUs differ here.
+    Kernel names carry the ISA, so two pods of one revision on different CPUs differ here. Of two forms, each has its part.
     """
-    kernels: Counter[str] = Counter()
-    for row in execution_table(model):
-        if row.heavy:
-            kernels[f"{row.operation}:{row.primitive}"] += row.count
-    parts = [f"{count}x{name}" for name, count in sorted(kernels.items())]
+    parts = [part for form, table in tables.items() for part in _kernels("" if form == "whole" else f"{form} ", table)]
     text = ",".join([precision, f"group={group}", *parts])
     return f"{precision}/{hashlib.sha256(text.encode()).hexdigest()[:8]} ({'; '.join(parts)[:200]})"
+
+
+def _kernels(form: str, table: list[Execution]) -> list[str]:
+    kernels: Counter[str] = Counter()
+    for row in table:
+        if row.heavy:
+            kernels[f"{row.operation}:{row.primitive}"] += row.count
+    return [f"{form}{count}x{name}" for name, count in sorted(kernels.items())]
 
 
 def _info(info: Any, key: str) -> str:

@@ -125,7 +125,7 @@ def _check_read_back(settings: BackendSettings, facts: BackendFacts) -> None:
 
 def _check_width(artifact: Artifact, backend: Backend) -> None:
     ids = np.ones((1, 1), dtype=np.int64)
-    width, claimed = backend.infer(ids, np.ones_like(ids)).shape[1], max(artifact.manifest.model.dimensions)
+    width, claimed = backend.infer(ids, np.ones_like(ids)).shape[-1], max(artifact.manifest.model.dimensions)
     if width != claimed:
         raise StartupError(
             Reason.ARTIFACT_INVALID,
@@ -175,13 +175,14 @@ def _entries(path: Path) -> list[dict[str, Any]]:
 
 
 def _vector(backend: Backend, encoded: Encoded, limit: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The answer to one text, [width]; of an answer a token the mean, as the artifact recorded it, padding left out."""
     width = padded_length(len(encoded.ids), limit)
     ids = np.zeros((1, width), dtype=np.int64)
     mask = np.zeros_like(ids)
     ids[0, : len(encoded.ids)] = encoded.ids
     mask[0, : len(encoded.ids)] = 1
-    vector: np.ndarray[Any, np.dtype[np.float64]] = backend.infer(ids, mask)[0].astype(np.float64)
-    return vector
+    answer: np.ndarray[Any, np.dtype[np.float64]] = backend.infer(ids, mask)[0].astype(np.float64)
+    return answer if answer.ndim == 1 else answer[: len(encoded.ids)].mean(axis=0)
 
 
 def _cosine(a: np.ndarray[Any, np.dtype[np.float64]], b: np.ndarray[Any, np.dtype[np.float64]]) -> float:

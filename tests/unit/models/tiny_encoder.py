@@ -17,7 +17,7 @@ from numaserve_models import graph
 from numaserve_models.artifact import seal, write_samples, write_selftest
 from numaserve_models.branches import combine, switch_of
 from numaserve_models.digest import digest_file
-from numaserve_models.running import Runner, encode, load_tokenizer, rows
+from numaserve_models.running import Runner, encode, load_tokenizer, rows, summary
 from tests.unit.serving.conftest import WORDS, write_tokenizer
 
 WIDTH, HEADS, MAX_TOKENS = 32, 2, 16
@@ -38,10 +38,12 @@ def two_forms(dense: ov.Model | None = None) -> ov.Model:
     return combine(dense or tiny_graph(), tiny_graph(by_blocks=True), SWITCH)
 
 
-def tiny_graph(layers: int = 2, poison: bool = False, by_blocks: bool = False, seed: int = 11) -> ov.Model:
+def tiny_graph(
+    layers: int = 2, poison: bool = False, by_blocks: bool = False, seed: int = 11, pooled: bool = True
+) -> ov.Model:
     """input_ids and attention_mask [b, n] to unit vectors [b, 32]. With ``poison`` the word `late` answers NaN.
 
-    ``by_blocks`` computes the same function from the same weights by other operations.
+    ``by_blocks`` computes the same function from the same weights by other operations; not ``pooled`` answers [b, n, 32].
     """
     rng = np.random.default_rng(seed)
 
@@ -62,7 +64,7 @@ def tiny_graph(layers: int = 2, poison: bool = False, by_blocks: bool = False, s
     for _ in range(layers):
         hidden = _block(hidden, hide, weight, _by_blocks if by_blocks else _at_once)
     hidden = _norm(hidden)
-    result = op.result(_pool(hidden, kept))
+    result = op.result(_pool(hidden, kept) if pooled else hidden)
     result.output(0).get_tensor().set_names({"embedding"})
     return ov.Model([result], [ids, mask], "tiny")
 
@@ -133,7 +135,7 @@ def write_tiny(
     write_selftest(
         folder,
         [
-            {"bucket": b, "text": texts[i], "tokens": len(encoded[i]), "vector": answers[i].tolist()}
+            {"bucket": b, "text": texts[i], "tokens": len(encoded[i]), "vector": summary(answers[i]).tolist()}
             for b, i in fitting.items()
         ],
     )
