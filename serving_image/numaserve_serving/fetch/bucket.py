@@ -11,13 +11,13 @@ from numaserve_api.conditions import Reason
 from numaserve_serving.fetch.credentials import ACCESS_KEY, ENDPOINT, REGION, SECRET_KEY, SESSION_TOKEN, Credentials
 from numaserve_serving.fetch.errors import Dropped, Ended, FetchError, absent, denied, untrusted
 from numaserve_serving.fetch.location import BucketLocation, is_loopback
-from numaserve_serving.fetch.web import certificate_fault, tls
+from numaserve_serving.fetch.web import BUSY, certificate_fault, tls
 
 BLOCK = 8 * 1024 * 1024
 DEFAULT_REGION = "us-east-1"
-_DENIED = frozenset(
-    {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "403", "401"}
-)
+_DENIED = frozenset({"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"})
+_UNKNOWN_KEY = "XAdminUserNotFound"
+"""What versitygw answers, with HTTP 404, to an access key it does not know."""
 _ENDED = frozenset({"InvalidRange", "416"})
 
 
@@ -99,14 +99,23 @@ def _failures(what: str) -> Iterator[None]:
         fault = certificate_fault(error)
         if fault or "CERTIFICATE_VERIFY_FAILED" in str(error):
             raise untrusted(what, fault or "certificate verify failed") from error
-        code = _code(error)
+        code, status = _answer(error)
         if code in _ENDED:
             raise Ended(f"{what} has no byte at this offset") from error
-        if code in _DENIED or isinstance(error, PermissionError):
+        if code in _DENIED or code == _UNKNOWN_KEY or status in (401, 403) or isinstance(error, PermissionError):
             raise denied(what, code or "access denied") from error
+        if 300 <= status < 500 and status not in BUSY and code != "RequestTimeout":
+            raise FetchError(
+                Reason.SOURCE_UNREACHABLE,
+                f"{what} answers {code} (HTTP {status}): check the source and the keys {ENDPOINT} and {REGION} of its Secret",
+            ) from error
         raise Dropped(f"{type(error).__name__}: {error}") from error
 
 
-def _code(error: BaseException) -> str:
-    response = getattr(error.__cause__, "response", None) or {}
-    return str(response.get("Error", {}).get("Code", ""))
+def _answer(error: BaseException) -> tuple[str, int]:
+    """Code and HTTP status of the server's answer; empty and 0 when there was none."""
+    response = getattr(error.__cause__, "response", None) or getattr(error, "response", None)
+    if not isinstance(response, dict):
+        return "", 0
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return str(response.get("Error", {}).get("Code", "")), int(status)

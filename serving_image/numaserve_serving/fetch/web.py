@@ -141,7 +141,7 @@ def certificate_fault(error: BaseException | None) -> str | None:
     """What is wrong with a certificate, where that is why a connection failed; None for other failures."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
-            return str(error.verify_message)
+            return getattr(error, "verify_message", None) or "certificate verify failed"  # aiohttp's own kind has none
         error = error.__cause__ or error.__context__
     return None
 
