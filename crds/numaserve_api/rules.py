@@ -30,6 +30,11 @@ LEAST_MEMORY, MOST_MEMORY = "64Mi", "64Ti"
 _NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 _PVC = "^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9._-]+)*/?$"
 _DOTS = "/[.]{1,2}(/|$)"
+_HUB = "^hf://[A-Za-z0-9._-]+/[A-Za-z0-9._-]+@[^/@]+(/.+)?$"
+_BUCKET = "^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?$"
+_WEB = "^https://[^/@?#]+(/[^?#]*)?$"
+_REGISTRY = "^oci://[^/@]+/[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[a-f0-9]{64})?$"
+_REFERENCE = "^oci://[^/]+/[^@]+[:@]"
 _ZERO = (0, "0%")
 
 
@@ -62,6 +67,22 @@ def _samples_named(samples: Node) -> int:
 
 def _in_order(low: str, high: str) -> Callable[[Node], bool]:
     return lambda gate: low not in gate or high not in gate or gate[low] <= gate[high]
+
+
+def _like(scheme: str, *patterns: str) -> tuple[str, Callable[[Node], bool]]:
+    """CEL and Python of one test: a source of this scheme matches every pattern (RE2 and Python read them alike)."""
+    cel = " && ".join(f"self.source.matches('{pattern}')" for pattern in patterns)
+
+    def holds(model: Node) -> bool:
+        source = model["source"]
+        return not source.startswith(scheme) or all(re.search(pattern, source) for pattern in patterns)
+
+    return f"!self.source.startsWith('{scheme}') || ({cel})", holds
+
+
+def _source_rule(scheme: str, sentence: str, *patterns: str) -> Rule:
+    cel, holds = _like(scheme, *patterns)
+    return Rule("spec.config.model", cel, f"spec.config.model.source {sentence}", holds)
 
 
 def _default_prompt_known(model: Node) -> bool:
@@ -113,10 +134,35 @@ _CONFIG: tuple[Rule, ...] = (
         "of letters, digits and . _ -",
         lambda model: not model["source"].startswith("pvc://") or re.fullmatch(_PVC, model["source"]) is not None,
     ),
+    _source_rule(
+        "hf://",
+        "must be hf://OWNER/NAME@REVISION or hf://OWNER/NAME@REVISION/FOLDER: without a revision it could change",
+        _HUB,
+    ),
+    _source_rule("s3://", "must be s3://BUCKET or s3://BUCKET/PREFIX, with the bucket in lowercase", _BUCKET),
+    _source_rule(
+        "https://",
+        "must be https://HOST/PATH, the directory of manifest.json, without a query; credentials belong into "
+        "spec.sourceSecretRef, not into the URL",
+        _WEB,
+    ),
+    _source_rule(
+        "oci://",
+        "must be oci://REGISTRY/REPOSITORY:TAG or oci://REGISTRY/REPOSITORY@sha256:…, with the repository in lowercase",
+        _REGISTRY,
+        _REFERENCE,
+    ),
+    Rule(
+        "spec",
+        "!has(self.sourceSecretRef) || !self.config.model.source.startsWith('pvc://')",
+        "spec.sourceSecretRef only applies to a source that is fetched (hf://, s3://, https://, oci://): remove it, a "
+        "claim needs no credentials",
+        lambda spec: "sourceSecretRef" not in spec or not spec["config"]["model"]["source"].startswith("pvc://"),
+    ),
     Rule(
         "spec.config.model",
         f"!self.source.matches('{_DOTS}')",
-        "spec.config.model.source must not contain `.` or `..` as a folder: the path must stay inside the volume",
+        "spec.config.model.source must not contain `.` or `..` as a folder: the path must stay below its start",
         lambda model: re.search(_DOTS, model["source"]) is None,
     ),
     Rule(

@@ -14,7 +14,7 @@ from typing import Any
 class Unsupported:
     """One field: the object holding it, and which values are allowed (none: it must be absent).
 
-    ``prefix`` allows strings that begin with it, ``forbidden`` refuses only those values.
+    ``prefix`` refuses only strings that begin with it, ``forbidden`` only those values.
     """
 
     parent: str
@@ -37,7 +37,7 @@ class Unsupported:
     @property
     def _what(self) -> str:
         if self.prefix:
-            return f" with another scheme than {self.prefix}"
+            return f" beginning with {self.prefix}"
         if self.forbidden:
             return f" {' or '.join(_literal(v) for v in self.forbidden)}"
         return f" other than {' or '.join(_literal(v) for v in self.allowed)}" if self.allowed else ""
@@ -47,7 +47,7 @@ class Unsupported:
         """CEL rule on the parent object: true where the field is absent or allowed."""
         this = f"self.{self.field}"
         if self.prefix:
-            test = f"{this}.startsWith('{self.prefix}')"
+            test = f"!{this}.startsWith('{self.prefix}')"
         elif self.forbidden:
             test = " && ".join(f"{this} != {_cel(v)}" for v in self.forbidden)
         elif self.allowed:
@@ -61,7 +61,7 @@ class Unsupported:
         if value is None:
             return True
         if self.prefix:
-            return str(value).startswith(self.prefix)
+            return not str(value).startswith(self.prefix)
         return value not in self.forbidden if self.forbidden else value in self.allowed
 
 
@@ -80,8 +80,9 @@ TABLE: tuple[Unsupported, ...] = (
     Unsupported(
         _MODEL,
         "source",
-        prefix="pvc://",
-        instead="put the artifact on a PersistentVolumeClaim and write pvc://CLAIM/PATH",
+        prefix="file://",
+        instead="a pod has no folder of your machine; put the artifact on a claim (pvc://CLAIM/PATH), or where hf://, "
+        "s3://, https:// or oci:// can fetch it",
     ),
     Unsupported(_MODEL, "task", allowed=("embedding",), instead="deploy an embedding model"),
     Unsupported(_MODEL, "output", allowed=("pooled",), instead="deploy an artifact with one vector a text"),
@@ -100,7 +101,6 @@ TABLE: tuple[Unsupported, ...] = (
     Unsupported(_PLACE, "priorityClassName"),
     Unsupported(_PLACE, "runtimeClassName"),
     Unsupported(_PLACE, "rdtClass"),
-    Unsupported("spec", "sourceSecretRef"),
     Unsupported(_ROLL, "strategy", allowed=("canary",), instead="use canary"),
     Unsupported(_ROLL, "maxSurge", forbidden=(0, "0%"), instead="keep room for one more pod and use 1"),
     Unsupported(_ROLL, "steps", instead="let the gates decide"),

@@ -12,7 +12,7 @@ from numaserve_api.crd.generate import schema
 from numaserve_api.resource import EncoderDeploymentStatus
 from tests.integration.kinds import EncoderDeployments, causes_of
 from tests.unit.api.refusals import REFUSALS, Refusal
-from tests.unit.api.resources import FULL, MINIMAL, Resource, changed
+from tests.unit.api.resources import FULL, MINIMAL, SOURCES, Resource, changed
 
 Answers = dict[str, httpx.Response]
 
@@ -59,6 +59,11 @@ class TestRefusing:
         assert answer.status_code == 201, answer.text
         expected = changed(resource, {"spec.replicas": resource["spec"].get("replicas", 1)})
         assert answer.json()["spec"] == expected["spec"]
+
+    @pytest.mark.parametrize("source", SOURCES)
+    def test_a_source_that_can_be_fetched_is_taken(self, source: str, deployments: EncoderDeployments) -> None:
+        fetched = {"spec.config.model.source": source, "spec.sourceSecretRef": {"name": "reader"}}
+        assert deployments.create(changed(MINIMAL, fetched)).status_code == 201
 
     @pytest.mark.parametrize("name", ["a", "a" * 52, "a-1"])
     def test_a_name_that_leaves_room_for_children_is_taken(self, name: str, deployments: EncoderDeployments) -> None:

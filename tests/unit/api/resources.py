@@ -86,6 +86,19 @@ FULL: Resource = {
 }
 
 
+SOURCES = (
+    "hf://owner/name@main",
+    "hf://owner/name@0123abc/ticket-router/3",
+    "s3://models/ticket-router/3",
+    "s3://models",
+    "https://files.example/models/ticket-router/3/",
+    "https://[fd00::1]:8443/ticket-router",
+    "oci://registry.example:5000/models/ticket-router:3",
+    "oci://registry.example/ticket-router@" + HASH,
+)
+"""Sources that a pod fetches."""
+
+
 def changed(resource: Resource, changes: Mapping[str, Any]) -> Resource:
     """A copy with dotted paths set (or removed); objects on the way are made."""
     copied = copy.deepcopy(resource)

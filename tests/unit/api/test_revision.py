@@ -108,6 +108,7 @@ def test_image_and_cores_make_another_revision() -> None:
     "changes",
     [
         {"spec.config.model.source": "pvc://elsewhere/3"},
+        {"spec.config.model.source": "s3://models/3", "spec.sourceSecretRef": {"name": "reader"}},
         {"spec.replicas": 7},
         {"spec.podLabels": {"team": "sales"}},
         {"spec.image": REMOVED},

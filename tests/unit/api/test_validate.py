@@ -10,8 +10,9 @@ import yaml
 from numaserve_api.config import SCHEME_FP16
 from numaserve_api.unsupported import TABLE, find_unsupported
 from numaserve_api.validate import InvalidDocument, parse_config, parse_spec
+from numaserve_serving.fetch.location import parse_location
 from tests.unit.api.refusals import LATER, NOT_YET, REFUSALS, Refusal
-from tests.unit.api.resources import FULL, MINIMAL, Resource, changed
+from tests.unit.api.resources import FULL, MINIMAL, SOURCES, Resource, changed
 
 
 def problems_of(resource: Resource) -> str:
@@ -28,6 +29,13 @@ def test_a_wrong_resource_is_refused_with_its_sentence(row: Refusal) -> None:
 @pytest.mark.parametrize("resource", [MINIMAL, FULL], ids=["minimal", "full"])
 def test_a_valid_resource_is_read(resource: Resource) -> None:
     assert parse_spec(resource).config.threads == resource["spec"]["config"]["threads"]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_source_that_can_be_fetched_is_read_by_both_sides(source: str) -> None:
+    fetched = changed(MINIMAL, {"spec.config.model.source": source, "spec.sourceSecretRef": {"name": "reader"}})
+    assert parse_spec(fetched).config.model.source == source
+    parse_location(source)
 
 
 @pytest.mark.parametrize("row", NOT_YET, ids=lambda row: row.name)
