@@ -79,10 +79,10 @@ def _evaluate(graph: ov.Model, taps: Sequence[ov.Output], length: int) -> list[S
 def _seen(values: npt.NDArray[np.float32], tap: ov.Output, length: int) -> Seen:
     """Which key each query sees in any head, bool [length, length]."""
     limit = 0 if tap.get_node().get_type_name() == "Softmax" else _HIDDEN
-    allowed: Seen = np.asarray(values > limit)
+    allowed: Seen = np.greater(values, np.float32(limit)).astype(np.bool_)
     if values.dtype == np.bool_:
         allowed = values.astype(np.bool_)
-    flat: Seen = allowed.reshape(-1, *allowed.shape[-2:]).any(axis=0)
+    flat: Seen = np.asarray(allowed.reshape(-1, *allowed.shape[-2:]).any(axis=0))
     return np.broadcast_to(flat, (length, length)) if flat.shape[0] in (1, length) else flat
 
 

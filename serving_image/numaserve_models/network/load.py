@@ -78,7 +78,7 @@ class Network:
     def exporting(self, by_blocks: bool) -> Iterator[nn.Module]:
         """The module with the attention that is exported, sliding layers block by block where asked."""
         before = self.config._attn_implementation
-        if self.config.model_type not in _OWN_ATTENTION:
+        if not self.architecture.foreign and self.architecture.name not in _OWN_ATTENTION:
             self._attention(IMPLEMENTATION)
         try:
             with block_local(by_blocks), torch.no_grad():
@@ -119,7 +119,7 @@ def _load(request: NetworkRequest) -> Network:
     chain = read_chain(request.source) or Chain(transformer=request.source)
     folder = chain.transformer
     config = _config(folder, request.trust_remote_code)
-    entry = registry.architecture(config)
+    entry = registry.architecture(config, request.trust_remote_code)
     weights.weight_files(folder)
     task = request.task or _task(config, request.source)
     if task in _LABEL_TASKS:
@@ -138,6 +138,11 @@ def _config(folder: Path, trust: bool) -> Any:
             config.use_cache = False  # an encoder keeps no keys between calls, and a cache does not trace
         return config
     except (OSError, ValueError, KeyError) as error:
+        if not trust and "trust_remote_code" in str(error):
+            raise ExportError(
+                f"{folder.name} brings code of its own ({', '.join(sorted(p.name for p in folder.glob('*.py')))}): read it, and "
+                "pass --trust-remote-code to run it with your rights"
+            ) from error
         first = str(error).strip().splitlines()[0]
         raise ExportError(f"{folder.name}/config.json cannot be used: {first}") from error
 

@@ -12,12 +12,13 @@ from numaserve_models.errors import ExportError
 class Architecture:
     """One model type of transformers.
 
-    ``position_offset`` positions are taken by padding (RoBERTa counts from padding_idx + 1).
+    ``position_offset`` positions are taken by padding (RoBERTa counts from padding_idx + 1). ``foreign`` code
+    comes with the model and is run only when it is trusted.
     """
 
     name: str
     position_offset: int = 0
-    trusted_window: bool = True
+    foreign: bool = False
 
 
 _SUPPORTED = {
@@ -52,10 +53,15 @@ _NEEDS = {
 }
 
 
-def architecture(config: Any) -> Architecture:
-    """The entry of a transformers config. Raises ExportError naming what would be needed."""
+def architecture(config: Any, trusted: bool = False) -> Architecture:
+    """The entry of a transformers config. Raises ExportError naming what would be needed.
+
+    ``trusted`` code of the model's own is traced as it is: what it computes is probed and compared, not declared.
+    """
     kind = str(getattr(config, "model_type", "") or "unknown")
     kind = _ALIASES.get(kind, kind)
+    if trusted and kind not in _SUPPORTED and getattr(config, "auto_map", None):
+        return Architecture(kind, foreign=True)
     if kind == "lfm2":
         _check_lfm2(config)
     if kind in _SUPPORTED:
@@ -84,6 +90,8 @@ def positions(config: Any, entry: Architecture) -> int:
 def declared_layers(config: Any, leading: int = 0) -> list[str] | None:
     """What the config says each layer attends to, in the manifest's words; None where it says nothing."""
     kind = str(config.model_type)
+    if kind not in _SUPPORTED:
+        return None
     count = int(config.num_hidden_layers)
     if kind == "longformer":
         windows = config.attention_window

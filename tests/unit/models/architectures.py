@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModel
+
+from numaserve_models.running import Ids
 
 VOCABULARY = 120
 PAD, CLS, SEP = 1, 2, 3
@@ -152,6 +155,17 @@ def sentences(lengths: tuple[int, ...] = (1, 7, 23, 60, 110)) -> list[str]:
     """Texts of so many words."""
     rng = random.Random(4)
     return [" ".join(rng.choices(WORDS[4:], k=n)) for n in lengths]
+
+
+def batch(*lengths: int) -> tuple[Ids, Ids]:
+    """Random token ids, zero where there is padding: what a caller fills in there must not matter."""
+    rng = np.random.default_rng(sum(lengths))
+    ids = np.zeros((len(lengths), max(lengths)), dtype=np.int64)
+    mask = np.zeros_like(ids)
+    for row, length in enumerate(lengths):
+        ids[row, :length] = rng.integers(4, VOCABULARY, size=length)
+        mask[row, :length] = 1
+    return ids, mask
 
 
 SAMPLES = tuple({"text": text} for text in sentences())

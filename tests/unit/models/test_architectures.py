@@ -16,7 +16,7 @@ from numaserve_models.errors import ExportError
 from numaserve_models.export import ExportRequest, export
 from numaserve_models.graph import pool_in_numpy
 from numaserve_models.running import Array, Ids, Runner
-from tests.unit.models.architectures import PAD, SAMPLES, TINY, VOCABULARY, Tiny, config_of, tiny, write_tiny_model
+from tests.unit.models.architectures import PAD, SAMPLES, TINY, Tiny, batch, config_of, tiny, write_tiny_model
 
 SWITCH = 80
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # DeBERTa's class, when it is imported
@@ -30,17 +30,6 @@ def request(source: Path, out: Path, entry: Tiny, **changes: Any) -> ExportReque
         "switch": SWITCH if entry.sliding else None,
     }
     return ExportRequest(source, out, **{**base, **changes})
-
-
-def batch(*lengths: int) -> tuple[Ids, Ids]:
-    """Random token ids, zero where there is padding: what a caller fills in there must not matter."""
-    rng = np.random.default_rng(sum(lengths))
-    ids = np.zeros((len(lengths), max(lengths)), dtype=np.int64)
-    mask = np.zeros_like(ids)
-    for row, length in enumerate(lengths):
-        ids[row, :length] = rng.integers(4, VOCABULARY, size=length)
-        mask[row, :length] = 1
-    return ids, mask
 
 
 def shipped(model: Any, entry: Tiny, ids: Ids, mask: Ids) -> Array:
@@ -142,7 +131,7 @@ def test_a_causal_lfm2_and_an_unknown_architecture_are_refused_by_name(tmp_path:
     source, _ = write_tiny_model(
         tmp_path / "causal", Tiny("lfm2", {**entry.changes, "architectures": ["Lfm2ForCausalLM"]})
     )
-    with pytest.raises(ExportError, match="Lfm2ForCausalLM.*bidirectional"):
+    with pytest.raises(ExportError, match=r"Lfm2ForCausalLM.*bidirectional"):
         export(request(source, tmp_path / "out", entry))
     other, _ = write_tiny_model(tmp_path / "other", Tiny("gpt2", {"n_positions": 64}))
     with pytest.raises(ExportError, match=r"architecture gpt2 is not supported: it would need .*Supported are bert"):

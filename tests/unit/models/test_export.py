@@ -14,7 +14,7 @@ import yaml
 from openvino import opset13 as op
 from typer.testing import CliRunner
 
-from numaserve_api.config import Pooling, Scheme
+from numaserve_api.config import Pooling
 from numaserve_api.validate import parse_config
 from numaserve_models.cli import app
 from numaserve_models.digest import artifact_hash, find_faults
@@ -154,7 +154,7 @@ def test_an_existing_directory_and_a_broken_tokenizer_are_refused(request_of: Re
     request.out.mkdir()
     with pytest.raises(ExportError, match="exists"):
         export(request)
-    request.tokenizer.write_text("{}")
+    (request.out.parent / "tokenizer.json").write_text("{}")
     with pytest.raises(ExportError, match="tokenizer"):
         export(request_of("other"))
 

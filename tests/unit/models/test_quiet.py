@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -17,7 +18,7 @@ print(any(name.startswith("openvino_telemetry.") for name in __import__("sys").m
 
 @pytest.mark.parametrize("package", ["numaserve_models", "numaserve_serving"])
 def test_the_telemetry_of_the_runtime_is_never_loaded(package: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(package=package)], capture_output=True, text=True, check=True
-    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", SCRIPT.format(package=package)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.split() == ["openvino.tools.ovc.telemetry_stub", "False"]
