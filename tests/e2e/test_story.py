@@ -20,7 +20,7 @@ def test_a_first_revision_is_guaranteed_pinned_verified_and_answers(world: World
     assert "FP32 reference" in world.condition(NAME, "GatesPassed")["message"]
     answer = world.embed(NAME, "Where is the invoice for March?")
     assert len(answer["data"][0]["embedding"]) == 384
-    assert answer["model"] == f"{NAME}@paraphrase-minilm-l3@1"
+    assert answer["model"] == f"{NAME}@all-minilm-l6@1"
 
 
 def test_a_good_revision_takes_over_without_a_failed_request(

