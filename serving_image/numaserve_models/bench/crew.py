@@ -85,6 +85,10 @@ class Member:
         if self.result.load_seconds is None:
             self.result.load_seconds = round(float(reply["seconds"]), 3)
             self.result.peak_counts_loading = not reply["reset"]
+            self.result.library_bytes, self.result.loading_bytes = (
+                int(reply["libraryBytes"]),
+                int(reply["loadingBytes"]),
+            )
 
     def probe(self) -> None:
         """First calls at each length, shortest first: what a call takes, peak memory, an answer to compare. Never raises."""
@@ -125,7 +129,8 @@ class Member:
             cell, limit + (COMPILE_SECONDS if compiles else FIRST_SECONDS), save=str(self._answer(cell.length))
         )[0]
         cell.first_seconds = first
-        cell.estimate = first if first >= QUICK_SECONDS and not compiles else self._run(cell, limit)[0]
+        quick = first < QUICK_SECONDS or compiles
+        cell.estimate = min(self._run(cell, 3 * limit, 3)) if quick else first
         if cell.estimate > limit:
             cell.reason = f"a call took {cell.estimate:.1f} s, over the limit of {limit:g} s"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,6 +31,14 @@ def make(engine: dict[str, Any]) -> Engine:
     described = dict(engine)
     made: Engine = kinds[described.pop("runtime")](**described)
     return made
+
+
+def import_runtime(runtime: str) -> None:
+    """Import what an engine needs, so that the memory of libraries is told from the model's."""
+    if runtime == "torch":
+        import numaserve_models.network  # noqa: F401
+    elif runtime == "onnxruntime":
+        import onnxruntime  # noqa: F401
 
 
 class TorchEngine:
@@ -79,13 +88,13 @@ def _variant(torch: Any, module: Any, variant: str) -> Any:
 
 def _import_ipex(torch_version: str) -> Any:
     try:
-        import intel_extension_for_pytorch
+        ipex = importlib.import_module("intel_extension_for_pytorch")
     except Exception as error:  # it refuses other versions of torch in more than one way
         raise ExportError(
             f"intel_extension_for_pytorch cannot be imported ({str(error).splitlines()[0]}): each of its releases works "
             f"with one version of PyTorch, the last with 2.8, and PyTorch is {torch_version} here"
         ) from error
-    return intel_extension_for_pytorch
+    return ipex
 
 
 class OnnxEngine:

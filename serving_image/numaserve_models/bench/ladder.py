@@ -12,7 +12,7 @@ import numpy as np
 from numaserve_models.artifact import new_directory
 from numaserve_models.bench import plan, stats
 from numaserve_models.bench.crew import Member, Place
-from numaserve_models.bench.machine import machine, memory_limit, physical_cores
+from numaserve_models.bench.machine import Others, machine, memory_limit, physical_cores
 from numaserve_models.bench.material import Material, gather, sort_sources
 from numaserve_models.bench.request import BenchRequest, Step, Watch
 from numaserve_models.bench.results import Accuracy, Bench, Cell, Result
@@ -21,6 +21,9 @@ from numaserve_models.bench.supply import Supply, Unavailable
 from numaserve_models.errors import ExportError
 from numaserve_models.quantize.bounds import agreement
 from numaserve_models.running import Array, cosines, rows
+
+BUSY = 0.1
+"""Share of the CPUs taken by others from which numbers are doubted."""
 
 
 def bench(request: BenchRequest, watch: Watch = lambda _: None) -> Bench:
@@ -44,6 +47,7 @@ class _Ladder:
         self._limit = request.memory or memory_limit()
         self._members: dict[str, Member] = {}
         self._notes: list[str] = []
+        self._others: float | None = None
         self._step = Step("preparing", "", 0, 0)
 
     def run(self) -> Bench:
@@ -56,8 +60,10 @@ class _Ladder:
         material.write(self._folder / "inputs.json")
         results = [Result(rung) for rung in self._rungs]
         try:
-            spent = self._probe(results, supply, material)
-            self._measure(max(0.0, self._request.budget - spent))
+            self._probe(results, supply, material)
+            others = Others()
+            self._measure(self._request.budget)
+            self._doubt(others.share())
         except KeyboardInterrupt:
             self._notes.append("The bench was stopped by hand: later rounds are missing.")
         finally:
@@ -70,13 +76,12 @@ class _Ladder:
                 "no rung could be measured: " + "; ".join(f"{r.name}: {r.reason}" for r in results if r.reason)
             )
         return Bench(
-            model=self._model(material), machine=facts, settings=self._settings(), baseline=baseline,
+            model=self._model(material), machine={**facts, "othersShare": self._others}, settings=self._settings(), baseline=baseline,
             lengths=list(material.lengths), results=results, notes=self._notes, seconds=time.monotonic() - begin,
         )  # fmt: skip
 
-    def _probe(self, results: Sequence[Result], supply: Supply, material: Material) -> float:
-        """First calls of every rung, one after the other; seconds they took."""
-        spent = 0.0
+    def _probe(self, results: Sequence[Result], supply: Supply, material: Material) -> None:
+        """First calls of every rung, one after the other."""
         by_name = {result.name: result for result in results}
         for done, rung in enumerate(baseline_first(self._rungs)):
             result = by_name[rung.name]
@@ -86,12 +91,9 @@ class _Ladder:
             except Unavailable as error:
                 result.reason = str(error)
                 continue
-            begin = time.monotonic()
             member = self._members[rung.name] = Member(result, engine, material, self._place)
             member.probe()
-            spent += time.monotonic() - begin
             self._make_room(member)
-        return spent
 
     def _make_room(self, latest: Member) -> None:
         """End the latest worker where another like the largest would not fit beside those alive."""
@@ -147,6 +149,15 @@ class _Ladder:
             if number + 1 >= plan.LEAST and time.monotonic() - begin > 1.5 * planned + 1:
                 break
 
+    def _doubt(self, others: float) -> None:
+        """Say so where the machine was not ours: threads that wait for each other suffer most, and not all rungs alike."""
+        self._others = round(others, 3)
+        if others > BUSY:
+            self._notes.append(
+                f"Other processes took {others:.0%} of these CPUs while it was measured: repeat it on an idle machine before "
+                "these numbers are used. Runtimes whose threads wait for each other (PyTorch) suffer most."
+            )
+
     def _finish(self, material: Material, baseline: str | None) -> None:
         """Statistics and accuracy of what was measured."""
         exact = self._members[baseline] if baseline else None
@@ -168,8 +179,8 @@ class _Ladder:
         except ExportError as error:
             member.result.accuracy_reason = str(error)
             return
-        error = float(np.abs(rows(answers) - reference).max())
-        member.result.accuracy = Accuracy(found.mean, found.worst, stats.drift(found.mean), error, found.samples)
+        largest = float(np.abs(rows(answers) - reference).max())
+        member.result.accuracy = Accuracy(found.mean, found.worst, stats.drift(found.mean), largest, found.samples)
 
     def _model(self, material: Material) -> dict[str, object]:
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -52,6 +53,36 @@ def memory_limit() -> int:
     if limit.isdigit() and used.isdigit():
         free = min(free, int(limit) - int(used))
     return max(0, free * 4 // 5)
+
+
+class Others:
+    """How much of these CPUs other processes take, from now on; workers are children of this process."""
+
+    def __init__(self) -> None:
+        self._begin = _times()
+
+    def share(self) -> float:
+        """Between 0 and 1; what a hypervisor gave to other machines counts too."""
+        (total, busy, own), (total_before, busy_before, own_before) = _times(), self._begin
+        passed = total - total_before
+        if passed <= 0:
+            return 0.0
+        return min(1.0, max(0.0, (busy - busy_before) - (own - own_before)) / passed)
+
+
+def _times() -> tuple[float, float, float]:
+    """Seconds since boot of the CPUs allowed: in total, busy or stolen, and by this process and its workers."""
+    every = psutil.cpu_times(percpu=True)
+    allowed = [every[cpu] for cpu in os.sched_getaffinity(0) if cpu < len(every)]
+    total = sum(sum(cpu[:8]) for cpu in allowed)  # guest time is part of user time
+    idle = sum(cpu.idle + cpu.iowait for cpu in allowed)
+    me = psutil.Process()
+    own = 0.0
+    for process in (me, *me.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            own += times.user + times.system
+    return total, total - idle, own + sum(me.cpu_times()[2:4])
 
 
 def machine() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from numaserve_models.errors import ExportError
 class BenchRequest:
     """Lengths in tokens, times in seconds, memory in bytes; None leaves a choice to the artifact or the machine.
 
-    ``budget`` covers calls that are timed and those before them, not the making of files. ``rounds`` is the most turns
+    ``budget`` covers the turns that are timed; making files, loading and first calls come on top. ``rounds`` is the most turns
     a rung takes at a length; ``max_seconds`` the longest call that is waited for.
     """
 

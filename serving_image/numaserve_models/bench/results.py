@@ -52,6 +52,8 @@ class Result:
     cells: dict[int, Cell] = field(default_factory=dict)
     reason: str | None = None
     load_seconds: float | None = None
+    library_bytes: int | None = None
+    loading_bytes: int | None = None
     peak_counts_loading: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
     accuracy: Accuracy | None = None
@@ -115,7 +117,8 @@ class Bench:
 def _rung(result: Result) -> dict[str, Any]:
     return {
         "name": result.name, "runtime": result.rung.runtime, "variant": str(result.rung.variant), "status": result.status,
-        "reason": result.reason, "loadSeconds": result.load_seconds, "peakCountsLoading": result.peak_counts_loading,
+        "reason": result.reason, "loadSeconds": result.load_seconds, "libraryBytes": result.library_bytes,
+        "loadingBytes": result.loading_bytes, "peakCountsLoading": result.peak_counts_loading,
         "facts": result.facts, "accuracy": asdict(result.accuracy) if result.accuracy else None,
         "accuracyReason": result.accuracy_reason, "lengths": [_cell(cell) for cell in result.cells.values()],
     }  # fmt: skip

@@ -15,6 +15,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,27 +34,25 @@ class Worker:
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
         """The reply to one request."""
-        deeds = {
-            "load": self.load,
-            "run": self.run,
-            "answer": self.answer,
-            "facts": self.facts,
-            "prepare": self.prepare,
-        }
+        deeds: dict[str, Callable[..., dict[str, Any]]] = {
+            "load": self.load, "run": self.run, "answer": self.answer, "facts": self.facts, "prepare": self.prepare,
+        }  # fmt: skip
         return deeds[request.pop("do")](**request)
 
     def load(self, engine: dict[str, Any], inputs: str, cpus: list[int]) -> dict[str, Any]:
         """Make the engine on the CPUs given (none: all there are). Peak memory counts anew from here on."""
         if cpus:
             os.sched_setaffinity(0, cpus)
-        from numaserve_models.bench.engines import make
+        from numaserve_models.bench.engines import import_runtime, make
 
         self._inputs = json.loads(Path(inputs).read_text(encoding="utf-8"))
+        import_runtime(engine["runtime"])
+        libraries = status_bytes("VmRSS")
         begin = time.perf_counter()
         self._engine = make(engine)
         seconds = time.perf_counter() - begin
-        loading = peak_bytes()
-        return {"seconds": seconds, "loadingBytes": loading, "reset": reset_peak()}
+        loading = status_bytes("VmHWM")
+        return {"seconds": seconds, "libraryBytes": libraries, "loadingBytes": loading, "reset": reset_peak()}
 
     def run(self, length: int, times: int, warm: int = 0, save: str | None = None) -> dict[str, Any]:
         """Seconds of ``times`` calls at a length after ``warm`` untimed ones; the last answer goes to ``save``."""
@@ -70,7 +69,7 @@ class Worker:
             seconds.append(time.perf_counter() - begin)
         if save and answer is not None:
             np.save(save, answer)
-        return {"seconds": seconds, "peakBytes": peak_bytes()}
+        return {"seconds": seconds, "peakBytes": status_bytes("VmHWM")}
 
     def answer(self, save: str) -> dict[str, Any]:
         """Answers of the samples, one text a call, as arrays of one .npz file."""
@@ -102,11 +101,11 @@ class Worker:
         return self._engine(ids, mask)
 
 
-def peak_bytes() -> int:
-    """Peak resident memory of this process."""
+def status_bytes(field: str) -> int:
+    """Resident memory of this process by proc(5): VmRSS now, VmHWM at its peak."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(f"{field}:"):
                 return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
