@@ -21,7 +21,7 @@ COUNTS = {Output.POOLED: 384, Output.TOKENS: 96, Output.SPARSE: 64}
 def default_samples(task: Task, output: Output, max_tokens: int) -> list[dict[str, Any]]:
     """The samples an artifact carries when none are given; pairs for a cross-encoder."""
     count = COUNTS[Output.TOKENS if task is Task.TOKEN_CLASSIFICATION else output]
-    texts = sample_texts(count)
+    texts = sample_texts(count, max_tokens=max_tokens)
     if task is not Task.RERANK:
         return [{"text": text} for text in texts]
     queries = [text for text in texts if len(text) < 120]

@@ -46,8 +46,22 @@ _ODD = (
 )  # fmt: skip
 
 
-def sample_texts(count: int = 384, seed: int = 7) -> list[str]:
-    """``count`` distinct texts; a quarter short, a quarter of a sentence, a quarter a paragraph, the rest long."""
+LONG = ((400, 2), (900, 2), (1800, 2), (3600, 1), (7500, 1))
+"""Approximate tokens of a document, and how many of it; for windows that hold it."""
+TOKENS_PER_WORD = 1.4
+"""Of English in the usual subword vocabularies, roughly."""
+
+
+def sample_texts(count: int = 384, seed: int = 7, max_tokens: int = 128) -> list[str]:
+    """``count`` distinct texts; a quarter short, a quarter of a sentence, a quarter a paragraph, the rest long.
+
+    A window of ``max_tokens`` that holds documents gets some more, so that long lengths are compared too.
+    """
+    documents = [_document(tokens, number) for tokens, many in LONG if tokens <= max_tokens for number in range(many)]
+    return _texts(count, seed) + documents
+
+
+def _texts(count: int, seed: int) -> list[str]:
     rng = random.Random(seed)  # noqa: S311 -- reproducible, not secret
     complaints = [f"{s[0].upper()}{s[1:]} {f}." for s, f in itertools.product(_SUBJECTS, _FAULTS)]
     rng.shuffle(complaints)
@@ -76,3 +90,13 @@ def _paragraph(rng: random.Random, complaint: str) -> str:
 
 def _long(rng: random.Random, complaint: str) -> str:
     return " ".join([complaint, *rng.sample(_FACTS, rng.randint(5, len(_FACTS))), *rng.sample(_WISHES, 3)])
+
+
+def _document(tokens: int, number: int) -> str:
+    """Sentences in an order of its own, about ``tokens`` long."""
+    rng = random.Random(f"{tokens}/{number}")  # noqa: S311 -- reproducible, not secret
+    words: list[str] = []
+    while len(words) * TOKENS_PER_WORD < tokens:
+        subject, fault = rng.choice(_SUBJECTS), rng.choice(_FAULTS)
+        words += f"{rng.choice(_FACTS)} {subject[0].upper()}{subject[1:]} {fault}. {rng.choice(_WISHES)}".split()
+    return " ".join(words[: int(tokens / TOKENS_PER_WORD)])
