@@ -56,6 +56,7 @@ class Reason(StrEnum):
     # ModelVerified
     VERIFIED = "Verified"
     NOT_VERIFIED_YET = "NotVerifiedYet"
+    FETCHING = "Fetching"
     DIGEST_MISMATCH = "DigestMismatch"
     MANIFEST_MISMATCH = "ManifestMismatch"
     ARTIFACT_MISSING = "ArtifactMissing"

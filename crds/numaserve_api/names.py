@@ -46,20 +46,27 @@ ANNOTATION_WITHDRAWN_AT: Final = f"{GROUP}/withdrawn-at"
 ANNOTATION_DRAIN_TOLD_AT: Final = f"{GROUP}/drain-told-at"
 ANNOTATION_POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
+# Annotation on a pod: what it was started with that makes no revision (source, Secret, placement), as a short hash.
+ANNOTATION_START: Final = f"{GROUP}/start"
+
 # Annotation on the resource for one-off verbs (see docs: actions).
 ANNOTATION_ACTION: Final = f"{GROUP}/action"
 
 SERVER_CONTAINER: Final = "server"
+FETCH_CONTAINER: Final = "fetch"
 SERVING_PORT: Final = 8080
 PROBE_PORT: Final = 8090
 SERVING_PORT_NAME: Final = "http"
 PROBE_PORT_NAME: Final = "probe"
 
-# Paths inside the server container.
+# Paths inside the containers of a pod.
 CONFIG_FILE: Final = "/etc/numaserve/config_deploy.yaml"
 CONFIG_KEY: Final = "config_deploy.yaml"
 HASH_INPUTS_KEY: Final = "revision.json"
 ARTIFACT_DIR: Final = "/artifact"
+ARTIFACT_CACHE_DIR: Final = "/artifacts"
+"""The node's cache of artifacts, where one is used; each lies in a folder named by its digest."""
+CREDENTIALS_DIR: Final = "/etc/numaserve-credentials"
 CACHE_DIR: Final = "/var/cache/numaserve"
 TERMINATION_LOG: Final = "/dev/termination-log"
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from numaserve_api.quantity import parse_bytes
+from numaserve_operator.domain.snapshot import ArtifactCache
 from numaserve_operator.runtime.main import Settings, own_namespace, run
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -22,6 +24,16 @@ def main(
     workers: Annotated[int, typer.Option(envvar="NUMASERVE_WORKERS", min=1, max=128)] = 8,
     drain_seconds: Annotated[float, typer.Option(envvar="NUMASERVE_DRAIN_SECONDS", min=0)] = 10.0,
     threads_per_core: Annotated[int, typer.Option(envvar="NUMASERVE_THREADS_PER_CORE", min=1, max=8)] = 1,
+    artifact_cache: Annotated[
+        str | None,
+        typer.Option(envvar="NUMASERVE_ARTIFACT_CACHE", help="Folder of every node that keeps fetched artifacts."),
+    ] = None,
+    artifact_cache_limit: Annotated[
+        str, typer.Option(envvar="NUMASERVE_ARTIFACT_CACHE_LIMIT", help="Bytes it may hold on a node.")
+    ] = "100Gi",
+    artifact_cache_namespace: Annotated[
+        list[str] | None, typer.Option(help="Only pods of this namespace use it; may be repeated. Default: all.")
+    ] = None,
     metrics_port: Annotated[int, typer.Option(envvar="NUMASERVE_METRICS_PORT")] = 9090,
     health_port: Annotated[int, typer.Option(envvar="NUMASERVE_HEALTH_PORT")] = 8081,
     lease: Annotated[bool, typer.Option(help="Wait for the Lease before working.")] = True,
@@ -40,8 +52,24 @@ def main(
         metrics_port=metrics_port,
         health_port=health_port,
         lease=lease,
+        artifact_cache=_cache(artifact_cache, artifact_cache_limit, artifact_cache_namespace or []),
     )
     sys.exit(run(settings))
+
+
+def _cache(path: str | None, limit: str, namespaces: list[str]) -> ArtifactCache | None:
+    """The node cache, checked here: a wrong limit would otherwise stop every pod that fetches."""
+    if not path:
+        return None
+    if not path.startswith("/") or ".." in path.split("/") or path.strip("/") == "":
+        raise typer.BadParameter(f"{path} must be an absolute path below the root", param_hint="--artifact-cache")
+    try:
+        bytes_ = parse_bytes(limit)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--artifact-cache-limit") from error
+    if bytes_ <= 0:
+        raise typer.BadParameter("must be above 0", param_hint="--artifact-cache-limit")
+    return ArtifactCache(path, limit, frozenset(namespaces))
 
 
 if __name__ == "__main__":

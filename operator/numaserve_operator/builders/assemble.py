@@ -107,6 +107,7 @@ def _replicaset(snapshot: Snapshot, decision: Decision, spec: EncoderDeploymentS
         replicas=replicas,
         serving=_is_stable(decision, target),
         annotations=annotations,
+        cache=snapshot.defaults.cache_of(snapshot.parent.namespace),
     )
 
 

@@ -13,7 +13,7 @@ from numaserve_api.revision import canonical_form
 from numaserve_operator.builders.common import applied_hash, base_labels, metadata, revision_labels, stamp
 from numaserve_operator.builders.podtemplate import child_name, pod_template, service_port
 from numaserve_operator.domain.plan import Manifest
-from numaserve_operator.domain.snapshot import ParentView
+from numaserve_operator.domain.snapshot import ArtifactCache, ParentView
 
 
 def replicaset(
@@ -27,6 +27,7 @@ def replicaset(
     replicas: int,
     serving: bool,
     annotations: dict[str, str],
+    cache: ArtifactCache | None = None,
 ) -> Manifest:
     """The ReplicaSet of one revision.
 
@@ -34,7 +35,9 @@ def replicaset(
     change along the rollout and are compared one by one.
     """
     selector = {names.LABEL_NAME: parent.name, names.LABEL_REVISION: revision}
-    template = pod_template(spec, parent.name, revision, image, cpus_per_thread, token_digest, serving=False)
+    template = pod_template(
+        spec, parent.name, revision, image, cpus_per_thread, token_digest, serving=False, cache=cache
+    )
     fixed: Manifest = {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
@@ -90,7 +93,10 @@ def service(parent: ParentView, spec: EncoderDeploymentSpec) -> Manifest:
 
 
 def network_policy(parent: ParentView, operator_namespace: str) -> Manifest:
-    """Only the operator's namespace reaches the probe port; the serving port is open to everyone."""
+    """Only the operator's namespace reaches the probe port; the serving port is open to everyone.
+
+    What leaves a pod is not restricted: where its artifact is fetched from may be anywhere.
+    """
     operator = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": operator_namespace}}}
     rules: list[dict[str, Any]] = [
         {"ports": [{"port": names.SERVING_PORT, "protocol": "TCP"}]},

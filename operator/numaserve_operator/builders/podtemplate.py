@@ -10,6 +10,15 @@ from typing import Any
 
 from numaserve_api import names
 from numaserve_api.resource import EncoderDeploymentSpec, Placement, Service, dump
+from numaserve_operator.builders.fetch import (
+    HARDENED,
+    artifact_mount,
+    artifact_path,
+    artifact_volumes,
+    fetch_containers,
+)
+from numaserve_operator.domain.keys import start_mark
+from numaserve_operator.domain.snapshot import ArtifactCache
 
 USER = 65532
 PRE_STOP_SECONDS = 3
@@ -25,8 +34,12 @@ def pod_template(
     cpus_per_thread: int,
     token_digest: str,
     serving: bool,
+    cache: ArtifactCache | None = None,
 ) -> dict[str, Any]:
-    """Template of one revision. ``serving`` puts the label that brings a new pod straight into the Service."""
+    """Template of one revision. ``serving`` puts the label that brings a new pod straight into the Service.
+
+    ``cache`` is the node's, for artifacts that are fetched.
+    """
     labels = {
         **(spec.pod_labels or {}),
         names.LABEL_NAME: name,
@@ -37,13 +50,19 @@ def pod_template(
     if serving:
         labels[names.LABEL_SERVING] = names.SERVING_TRUE
     return {
-        "metadata": {"labels": labels, "annotations": dict(MESH_OFF)},
-        "spec": _pod_spec(spec, name, revision, image, cpus_per_thread, token_digest),
+        "metadata": {"labels": labels, "annotations": {**MESH_OFF, names.ANNOTATION_START: start_mark(spec)}},
+        "spec": _pod_spec(spec, name, revision, image, cpus_per_thread, token_digest, cache),
     }
 
 
 def _pod_spec(
-    spec: EncoderDeploymentSpec, name: str, revision: str, image: str, cpus_per_thread: int, token_digest: str
+    spec: EncoderDeploymentSpec,
+    name: str,
+    revision: str,
+    image: str,
+    cpus_per_thread: int,
+    token_digest: str,
+    cache: ArtifactCache | None,
 ) -> dict[str, Any]:
     cpus = spec.config.threads * cpus_per_thread
     placement = spec.placement or Placement()
@@ -59,9 +78,11 @@ def _pod_spec(
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_server(spec, name, revision, image, cpus, token_digest)],
-        "volumes": _volumes(spec, name, revision),
+        "containers": [_server(spec, name, revision, image, cpus, token_digest, cache)],
+        "volumes": _volumes(spec, name, revision, cache),
     }
+    if fetching := fetch_containers(spec, image, cache):
+        pod["initContainers"] = fetching
     if placement.node_selector:
         pod["nodeSelector"] = dict(placement.node_selector)
     if placement.tolerations:
@@ -70,7 +91,13 @@ def _pod_spec(
 
 
 def _server(
-    spec: EncoderDeploymentSpec, name: str, revision: str, image: str, cpus: int, token_digest: str
+    spec: EncoderDeploymentSpec,
+    name: str,
+    revision: str,
+    image: str,
+    cpus: int,
+    token_digest: str,
+    cache: ArtifactCache | None,
 ) -> dict[str, Any]:
     resources = {"cpu": str(cpus), "memory": spec.memory}
     port = names.SERVING_PORT
@@ -78,7 +105,7 @@ def _server(
         "name": names.SERVER_CONTAINER,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "args": ["--config", names.CONFIG_FILE, "--artifact", names.ARTIFACT_DIR],
+        "args": ["--config", names.CONFIG_FILE, "--artifact", artifact_path(spec, cache)],
         "env": _environment(name, revision, cpus, token_digest),
         "ports": [
             {"name": names.SERVING_PORT_NAME, "containerPort": port},
@@ -91,12 +118,8 @@ def _server(
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
         "terminationMessagePath": names.TERMINATION_LOG,
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": _mounts(spec),
+        "securityContext": HARDENED,
+        "volumeMounts": _mounts(spec, cache),
     }
 
 
@@ -127,29 +150,20 @@ def _environment(name: str, revision: str, cpus: int, token_digest: str) -> list
     ]
 
 
-def claim_and_path(source: str) -> tuple[str, str]:
-    """Claim name and path inside it of a ``pvc://CLAIM/PATH`` source; the path may be empty."""
-    claim, _, path = source.removeprefix("pvc://").partition("/")
-    return claim, path.strip("/")
-
-
-def _mounts(spec: EncoderDeploymentSpec) -> list[dict[str, Any]]:
-    _, path = claim_and_path(spec.config.model.source)
-    artifact: dict[str, Any] = {"name": "artifact", "mountPath": names.ARTIFACT_DIR, "readOnly": True}
-    if path:
-        artifact["subPath"] = path
+def _mounts(spec: EncoderDeploymentSpec, cache: ArtifactCache | None) -> list[dict[str, Any]]:
     return [
-        artifact,
+        artifact_mount(spec, cache),
         {"name": "config", "mountPath": names.CONFIG_FILE.rpartition("/")[0], "readOnly": True},
         {"name": "cache", "mountPath": names.CACHE_DIR},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 -- the container's own emptyDir
     ]
 
 
-def _volumes(spec: EncoderDeploymentSpec, name: str, revision: str) -> list[dict[str, Any]]:
-    claim, _ = claim_and_path(spec.config.model.source)
+def _volumes(
+    spec: EncoderDeploymentSpec, name: str, revision: str, cache: ArtifactCache | None
+) -> list[dict[str, Any]]:
     return [
-        {"name": "artifact", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}},
+        *artifact_volumes(spec, cache),
         {"name": "config", "configMap": {"name": child_name(name, revision)}},
         {"name": "cache", "emptyDir": {"sizeLimit": "2Gi"}},
         {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},

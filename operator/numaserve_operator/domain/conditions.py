@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Literal
 
+from numaserve_api import names
 from numaserve_api.conditions import Condition, ConditionType, Reason
 from numaserve_api.resource import EncoderDeploymentSpec, Phase
 from numaserve_operator.domain import pinning
@@ -39,9 +40,9 @@ def conditions(parent: ParentView, spec: EncoderDeploymentSpec, step: Transition
     found: dict[ConditionType, Finding] = {
         ConditionType.READY: _ready(step, scale),
         ConditionType.AVAILABLE: _available(step, scale),
-        ConditionType.PROGRESSING: _progressing(step, scale),
+        ConditionType.PROGRESSING: _progressing(step, scale, spec),
         ConditionType.STALLED: _stalled(step),
-        ConditionType.MODEL_VERIFIED: _verified(step),
+        ConditionType.MODEL_VERIFIED: _verified(step, spec),
         ConditionType.PINNED: _pinned(step, spec),
         ConditionType.GATES_PASSED: _gates(step, spec),
     }
@@ -141,7 +142,7 @@ def _ready(step: Transition, scale: Scale) -> Finding:
     )
 
 
-def _progressing(step: Transition, scale: Scale) -> Finding:
+def _progressing(step: Transition, scale: Scale, spec: EncoderDeploymentSpec) -> Finding:
     problem = step.problem
     if step.phase is Phase.ROLLED_BACK and problem:
         return "False", Reason.ROLLED_BACK, f"{problem.reason}: {problem.message}"
@@ -156,10 +157,11 @@ def _progressing(step: Transition, scale: Scale) -> Finding:
         return "True", problem.reason, problem.message
     if scale.desired == 0:
         return "False", Reason.SCALED_TO_ZERO, "spec.replicas is 0"
+    fetching = _fetching(step.cast.candidate, spec) if step.cast.candidate else None
     return (
         "True",
         _PHASE_REASONS.get(step.phase, Reason.STARTING),
-        f"revision {step.cast.target.revision} is {step.phase.lower()}",
+        f"revision {step.cast.target.revision} is {step.phase.lower()}" + (f": {fetching}" if fetching else ""),
     )
 
 
@@ -180,7 +182,16 @@ def _of(step: Transition, kind: ConditionType) -> Finding | None:
     return ("False", problem.reason, problem.message) if problem and problem.condition is kind else None
 
 
-def _verified(step: Transition) -> Finding:
+def _fetching(view: RevisionView, spec: EncoderDeploymentSpec) -> str | None:
+    """Who fetches the artifact, while somebody does."""
+    pods = sorted((p.name, p.node) for p in active(view) if p.initializing == names.FETCH_CONTAINER and p.node)
+    if not pods:
+        return None
+    more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
+    return f"pod {pods[0][0]} on node {pods[0][1]}{more} fetches the artifact from {spec.config.model.source}"
+
+
+def _verified(step: Transition, spec: EncoderDeploymentSpec) -> Finding:
     told = _of(step, ConditionType.MODEL_VERIFIED)
     view = subject(step)
     if told or view is None:
@@ -198,6 +209,9 @@ def _verified(step: Transition) -> Finding:
         )
     if view.promoted_at or view.gate_result:
         return "True", Reason.VERIFIED, f"revision {view.revision} was verified before it was compared"
+    fetching = _fetching(view, spec)
+    if fetching:
+        return "Unknown", Reason.FETCHING, fetching
     return "Unknown", Reason.NOT_VERIFIED_YET, f"no pod of revision {view.revision} has checked the artifact yet"
 
 

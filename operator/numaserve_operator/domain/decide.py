@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from numaserve_api.conditions import Reason
 from numaserve_api.resource import EncoderDeploymentSpec, EncoderDeploymentStatus
 from numaserve_operator.domain.conditions import previous
+from numaserve_operator.domain.keys import start_mark
 from numaserve_operator.domain.plan import Deletion, EventRecord, RevisionPatch
 from numaserve_operator.domain.revisions import Target, cast, find_target
 from numaserve_operator.domain.rollout import Transition, advance
 from numaserve_operator.domain.scale import scale_of
 from numaserve_operator.domain.snapshot import RevisionView, Snapshot
 from numaserve_operator.domain.status import blocked_status, status
-from numaserve_operator.domain.traffic import Router, Traffic, live
+from numaserve_operator.domain.traffic import Router, Traffic, live, stuck
 
 SOON_SECONDS = 1.0
 PROBE_SECONDS = 2.0
@@ -74,7 +75,7 @@ def _proceed(snapshot: Snapshot, spec: EncoderDeploymentSpec) -> Decision:
         transition=step,
         traffic=traffic,
         patches=_patches(snapshot, step, traffic),
-        deletions=(*traffic.deletions, *_outdated(snapshot, step)),
+        deletions=(*traffic.deletions, *_unstartable(spec, target, step), *_outdated(snapshot, step)),
         events=(*step.events, *_problem_events(snapshot, told)),
         requeue_after=_again(snapshot, step, traffic),
     )
@@ -110,6 +111,12 @@ def _patches(snapshot: Snapshot, step: Transition, traffic: Traffic) -> tuple[Re
         if not patch.empty:
             out.append(patch)
     return tuple(out)
+
+
+def _unstartable(spec: EncoderDeploymentSpec, target: Target, step: Transition) -> list[Deletion]:
+    """Pods of the revision asked for that a corrected source or placement makes obsolete."""
+    tried = [v for v in (step.cast.candidate, step.cast.stable) if v and v.revision == target.revision]
+    return [deletion for view in tried for deletion in stuck(view, start_mark(spec))]
 
 
 def _outdated(snapshot: Snapshot, step: Transition) -> list[Deletion]:

@@ -32,18 +32,18 @@ ADMISSION_REASONS = frozenset(
 """Reasons with which a kubelet fails a pod that never starts (k/k pkg/kubelet/lifecycle, topologymanager)."""
 MAX_REJECTIONS = 3
 CRASH_RESTARTS = 3
-STARTUP_REASONS = frozenset(
-    {
-        Reason.DIGEST_MISMATCH,
-        Reason.MANIFEST_MISMATCH,
-        Reason.ARTIFACT_MISSING,
-        Reason.ARTIFACT_INVALID,
-        Reason.SELF_TEST_FAILED,
-        Reason.PRECISION_MISMATCH,
-        Reason.THREADS_MISMATCH,
-    }
-)
-"""Reasons with which a server refuses to start, written to its termination log."""
+CURABLE_REASONS = frozenset({Reason.SOURCE_DENIED, Reason.SOURCE_UNREACHABLE, Reason.SECRET_NOT_FOUND, Reason.NO_SPACE})
+"""Why an artifact is not to be had for now. A change outside the resource cures it, and the pod tries by itself."""
+STARTUP_REASONS = CURABLE_REASONS | {
+    Reason.DIGEST_MISMATCH,
+    Reason.MANIFEST_MISMATCH,
+    Reason.ARTIFACT_MISSING,
+    Reason.ARTIFACT_INVALID,
+    Reason.SELF_TEST_FAILED,
+    Reason.PRECISION_MISMATCH,
+    Reason.THREADS_MISMATCH,
+}
+"""Reasons that a fetch or a server that refuses to start writes to its termination log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,15 @@ PodCheck = Callable[[PodView], Problem | None]
 
 
 def model_refused(pod: PodView) -> Problem | None:
-    """The server refused its artifact and said why in its termination log."""
+    """The server refused its artifact, or it cannot be fetched, and the termination log says why."""
     failure = startup_failure(pod)
     if failure is None or pod.ready:  # a ready pod's log tells of an earlier run
         return None
-    return Problem(Reason(failure.reason), f"pod {pod.name}: {failure.message}", True, ConditionType.MODEL_VERIFIED)
+    reason = Reason(failure.reason)
+    curable = reason in CURABLE_REASONS
+    where = f"pod {pod.name} on node {pod.node}" if curable else f"pod {pod.name}"  # one node's disk or network
+    again = " (the pod tries again by itself)" if curable else ""
+    return Problem(reason, f"{where}: {failure.message}{again}", not curable, ConditionType.MODEL_VERIFIED)
 
 
 def startup_failure(pod: PodView) -> StartupFailure | None:
@@ -144,13 +148,16 @@ def not_guaranteed(pod: PodView) -> Problem | None:
 
 
 def crashed(pod: PodView) -> Problem | None:
-    """The server ends again and again without a reason of its own."""
-    if pod.restarts < CRASH_RESTARTS or pod.ready:
+    """The server, or what runs before it, ends again and again without a reason of its own."""
+    if pod.restarts < CRASH_RESTARTS or pod.ready or startup_failure(pod):
         return None
+    who = f"init container {pod.initializing} of pod" if pod.initializing else "pod"
+    container = f" -c {pod.initializing}" if pod.initializing else ""
     detail = (pod.terminated_message or pod.terminated_reason or "no message").strip()[-400:]
     return Problem(
         Reason.CRASHED,
-        f"pod {pod.name} restarted {pod.restarts} times, last exit code {pod.exit_code}: {detail}. See `kubectl logs --previous {pod.name}`",
+        f"{who} {pod.name} restarted {pod.restarts} times, last exit code {pod.exit_code}: {detail}. "
+        f"See `kubectl logs --previous {pod.name}{container}`",
         True,
     )
 

@@ -57,8 +57,8 @@ class PodView:
     """The fields of a pod that decisions use.
 
     ``in_endpoints`` is true while an EndpointSlice of the resource's Service lists the pod as ready.
-    ``waiting`` / ``terminated`` are of the server container, ``terminated_message`` is its termination
-    log (see numaserve_api.probe.StartupFailure); ``last_`` fields are of its previous run.
+    ``waiting``, ``terminated`` and ``restarts`` are of the init container named by ``initializing``, and of the
+    server once there is none; ``terminated_message`` is its termination log (numaserve_api.probe.StartupFailure).
     """
 
     name: str
@@ -78,6 +78,8 @@ class PodView:
     scheduled: bool = False
     unscheduled_reason: str | None = None
     unscheduled_message: str | None = None
+    initializing: str | None = None
+    """The init container that has still to succeed before the server may start."""
     waiting_reason: str | None = None
     waiting_message: str | None = None
     terminated_reason: str | None = None
@@ -87,6 +89,8 @@ class PodView:
     containers: tuple[str, ...] = ()
     started: bool = False
     """Whether any container ever ran: a Failed pod that never started was refused by its kubelet."""
+    start_mark: str | None = None
+    """What it was started with, see domain.keys.start_mark; None for a pod of an earlier release."""
     withdrawn_at: datetime | None = None
     drain_told_at: datetime | None = None
     report: PlacementReport | None = None
@@ -173,6 +177,19 @@ class ParentView:
 
 
 @dataclass(frozen=True, slots=True)
+class ArtifactCache:
+    """A folder of every node that keeps fetched artifacts.
+
+    ``limit`` is a quantity; ``namespaces`` are those whose pods use it, none for all: PodSecurity `baseline` and
+    `restricted` forbid host paths.
+    """
+
+    path: str
+    limit: str
+    namespaces: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Defaults:
     """What the operator fills in: images resolved to a digest where the registry tells one."""
 
@@ -184,6 +201,12 @@ class Defaults:
     rest_seconds: float = 20.0
     """How often a resource at rest is looked at for drift in its pods."""
     history_limit: int = 10
+    artifact_cache: ArtifactCache | None = None
+
+    def cache_of(self, namespace: str) -> ArtifactCache | None:
+        """The node cache that pods of a namespace use, if any."""
+        cache = self.artifact_cache
+        return cache if cache and (not cache.namespaces or namespace in cache.namespaces) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from numaserve_api import names
 from numaserve_operator.domain.plan import Deletion, PodPatch, PodTarget
-from numaserve_operator.domain.problems import rejected_pods
+from numaserve_operator.domain.problems import rejected_pods, startup_failure
 from numaserve_operator.domain.scale import Scale
 from numaserve_operator.domain.snapshot import PodView, RevisionView
 
@@ -57,6 +57,16 @@ def in_service(pod: PodView) -> bool:
 def count_in_service(views: Iterable[RevisionView]) -> int:
     """Pods in service over several revisions."""
     return sum(in_service(p) for view in views for p in view.pods)
+
+
+def stuck(view: RevisionView, mark: str) -> list[Deletion]:
+    """Pods that cannot start, made with another source, Secret or placement than is asked for now.
+
+    A ReplicaSet's template speaks of future pods only: without this a corrected source would wait behind the pod
+    that proves it wrong. A pod that serves, or is about to, is never among them.
+    """
+    old = [p for p in live(view) if p.start_mark not in (None, mark) and not p.ready and not p.in_endpoints]
+    return [Deletion("Pod", p.name, p.uid) for p in old if not p.scheduled or p.initializing or startup_failure(p)]
 
 
 @dataclass

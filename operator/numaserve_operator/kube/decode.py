@@ -15,6 +15,7 @@ from numaserve_operator.kube.results import load_result
 
 Json = Mapping[str, Any]
 _EPOCH = datetime.fromtimestamp(0, UTC)
+_STATUSES = ("containerStatuses", "initContainerStatuses")
 
 
 def parse_time(text: str | None) -> datetime | None:
@@ -111,8 +112,10 @@ def pod(raw: Json, endpoints: frozenset[str]) -> PodView:
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
     server: Json = next((c for c in status.get("containerStatuses") or () if c["name"] == names.SERVER_CONTAINER), {})
-    waiting = (server.get("state") or {}).get("waiting") or {}
-    ended = (server.get("state") or {}).get("terminated") or (server.get("lastState") or {}).get("terminated") or {}
+    init = _unfinished_init(spec, status)
+    teller = server if init is None else init
+    waiting = (teller.get("state") or {}).get("waiting") or {}
+    ended = (teller.get("state") or {}).get("terminated") or (teller.get("lastState") or {}).get("terminated") or {}
     placed = _condition(raw, "PodScheduled")
     return PodView(
         name=meta["name"],
@@ -132,17 +135,29 @@ def pod(raw: Json, endpoints: frozenset[str]) -> PodView:
         scheduled=bool(spec.get("nodeName")),
         unscheduled_reason=placed.get("reason") if placed.get("status") == "False" else None,
         unscheduled_message=placed.get("message") if placed.get("status") == "False" else None,
+        initializing=init["name"] if init else None,
         waiting_reason=waiting.get("reason"),
         waiting_message=waiting.get("message"),
         terminated_reason=ended.get("reason"),
         terminated_message=ended.get("message"),
         exit_code=ended.get("exitCode"),
-        restarts=server.get("restartCount", 0),
+        restarts=teller.get("restartCount", 0),
         containers=tuple(c["name"] for c in spec.get("containers") or ()),
-        started=any("containerID" in c for c in status.get("containerStatuses") or ()),
+        started=any("containerID" in c for kind in _STATUSES for c in status.get(kind) or ()),
+        start_mark=notes.get(names.ANNOTATION_START),
         withdrawn_at=parse_time(notes.get(names.ANNOTATION_WITHDRAWN_AT)),
         drain_told_at=parse_time(notes.get(names.ANNOTATION_DRAIN_TOLD_AT)),
     )
+
+
+def _unfinished_init(spec: Json, status: Json) -> Json | None:
+    """Status of the first init container that has still to succeed; sidecars never do and hold nothing up."""
+    sidecars = {c["name"] for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"}
+    for found in status.get("initContainerStatuses") or ():
+        ended: Json = (found.get("state") or {}).get("terminated") or {}
+        if found["name"] not in sidecars and ended.get("exitCode") != 0:
+            return dict(found)
+    return None
 
 
 def _condition(raw: Json, kind: str) -> Json:

@@ -24,7 +24,7 @@ from numaserve_api import names
 from numaserve_operator.controller.metrics import REGISTRY
 from numaserve_operator.controller.operator import Operator
 from numaserve_operator.controller.tokens import Tokens
-from numaserve_operator.domain.snapshot import Defaults
+from numaserve_operator.domain.snapshot import ArtifactCache, Defaults
 from numaserve_operator.gates.client import HttpProbe
 from numaserve_operator.kube.api import Api
 from numaserve_operator.kube.gateway import Gateway
@@ -49,6 +49,7 @@ class Settings:
     metrics_port: int = 9090
     health_port: int = 8081
     lease: bool = True
+    artifact_cache: ArtifactCache | None = None
 
 
 def own_namespace() -> str:
@@ -123,6 +124,7 @@ class Process:
             settings.operator_namespace,
             drain_seconds=settings.drain_seconds,
             threads_per_core=settings.threads_per_core,
+            artifact_cache=settings.artifact_cache,
         )
         self.operator = Operator(gateway, probe, Tokens(key), defaults, settings.namespace, settings.workers)
         try:
