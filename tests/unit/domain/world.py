@@ -37,9 +37,9 @@ HASH = "sha256:" + "1" * 64
 
 
 def make_spec(**changes: Any) -> EncoderDeploymentSpec:
-    """A valid spec; keyword arguments replace top-level fields, `hash`, `threads` and `space` those of the config."""
+    """A valid spec; keyword arguments replace top-level fields, `hash`, `source`, `threads` and `space` the config's."""
     model = {
-        "source": "pvc://models/a",
+        "source": changes.pop("source", "pvc://models/a"),
         "hash": changes.pop("hash", HASH),
         "task": "embedding",
         "space": changes.pop("space", "s@1"),
@@ -79,6 +79,7 @@ class SimulatedSet:
     replicas: int
     serving: bool
     annotations: dict[str, str]
+    start_mark: str | None = None
     pods: list[SimulatedPod] = field(default_factory=list)
 
 
@@ -221,8 +222,10 @@ class SimulatedCluster:
     def _apply_set(self, manifest: Manifest) -> None:
         meta, spec = manifest["metadata"], manifest["spec"]
         serving = names.LABEL_SERVING in spec["template"]["metadata"]["labels"]
+        mark = spec["template"]["metadata"]["annotations"].get(names.ANNOTATION_START)
         old = self.sets.get(meta["name"])
         if old:
+            old.start_mark = mark
             old.annotations, old.replicas, old.serving = dict(meta["annotations"]), spec["replicas"], serving
             return
         self.serial += 1
@@ -237,6 +240,7 @@ class SimulatedCluster:
             spec["replicas"],
             serving,
             dict(meta["annotations"]),
+            mark,
         )
 
     def _patch_set(self, name: str, patch: Any) -> None:
@@ -298,8 +302,9 @@ class SimulatedCluster:
         while len(alive) < stored.replicas:
             self.serial += 1
             view = PodView(
-                f"pod{self.serial}", f"uid{self.serial}", stored.revision, self.now, serving_label=stored.serving
-            )
+                f"pod{self.serial}", f"uid{self.serial}", stored.revision, self.now, serving_label=stored.serving,
+                start_mark=stored.start_mark,
+            )  # fmt: skip
             pod = SimulatedPod(view)
             stored.pods.append(pod)
             alive.append(pod)
