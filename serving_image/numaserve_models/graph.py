@@ -15,7 +15,7 @@ from openvino import opset13 as op
 from numaserve_api.config import Output, Pooling, Task
 from numaserve_models.branches import IDS, MASK
 from numaserve_models.digest import digest_file
-from numaserve_models.errors import ExportError
+from numaserve_models.errors import ExportError, said
 from numaserve_models.running import Array, Ids
 
 TYPES = "token_type_ids"
@@ -52,9 +52,7 @@ def read(source: Path) -> ov.Model:
     try:
         return ov.Core().read_model(str(source))
     except RuntimeError as error:
-        raise ExportError(
-            f"{source.name} cannot be read as ONNX or OpenVINO IR: {str(error).splitlines()[0]}"
-        ) from error
+        raise ExportError(f"{source.name} cannot be read as ONNX or OpenVINO IR: {said(error)}") from error
 
 
 def source_digest(source: Path) -> str:
@@ -205,7 +203,7 @@ def save(model: ov.Model, folder: Path) -> None:
     try:
         ov.save_model(model, str(folder / "openvino_model.xml"), compress_to_fp16=False)
     except RuntimeError as error:
-        raise ExportError(f"the graph cannot be written ({str(error).splitlines()[0]}): is the disk full?") from error
+        raise ExportError(f"the graph cannot be written ({said(error)}): is the disk full?") from error
 
 
 def _rename(model: ov.Model, prefix: str = "") -> None:

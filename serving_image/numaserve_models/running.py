@@ -10,7 +10,8 @@ import numpy.typing as npt
 import openvino as ov
 from tokenizers import Tokenizer
 
-from numaserve_models.errors import ExportError
+from numaserve_models.errors import ExportError, said
+from numaserve_models.source.pointer import refuse_pointer
 
 Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
@@ -22,6 +23,7 @@ BATCH_TOKENS = 4096
 
 def load_tokenizer(path: Path) -> Tokenizer:
     """tokenizer.json without padding or truncation. Raises ExportError, also where the Rust side panics."""
+    refuse_pointer(path)
     try:
         tokenizer = Tokenizer.from_file(str(path))
         tokenizer.no_padding()
@@ -68,7 +70,7 @@ class Runner:
         try:
             self.compiled = core.compile_model(graph, "CPU", options)
         except RuntimeError as error:
-            raise ExportError(f"the runtime cannot compile the graph: {str(error).splitlines()[0]}") from error
+            raise ExportError(f"the runtime cannot compile the graph: {said(error)}") from error
         self._request = self.compiled.create_infer_request()
 
     def __call__(self, ids: Ids, mask: Ids) -> Array:

@@ -8,7 +8,7 @@ import openvino as ov
 import torch
 
 from numaserve_models.branches import IDS, MASK, named
-from numaserve_models.errors import ExportError
+from numaserve_models.errors import ExportError, said
 from numaserve_models.network import Network
 
 _EXAMPLE = (2, 48)
@@ -29,6 +29,6 @@ def trace(network: Network, by_blocks: bool = False) -> ov.Model:
         try:
             graph = ov.convert_model(module, example_input={IDS: ids, MASK: mask})
         except Exception as error:  # the frontend raises many kinds
-            first = str(error).strip().splitlines()[0]
+            first = said(error)
             raise ExportError(f"{network.architecture.name} cannot be traced to a graph: {first}") from error
     return named(graph, "answer")

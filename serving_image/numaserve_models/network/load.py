@@ -21,7 +21,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from numaserve_api.config import Output, Pooling, Task
-from numaserve_models.errors import ExportError
+from numaserve_models.errors import ExportError, said
 from numaserve_models.network import registry, weights
 from numaserve_models.network.adapters import merge_adapter
 from numaserve_models.network.attention import IMPLEMENTATION, block_local
@@ -143,7 +143,7 @@ def _config(folder: Path, trust: bool) -> Any:
                 f"{folder.name} brings code of its own ({', '.join(sorted(p.name for p in folder.glob('*.py')))}): read it, and "
                 "pass --trust-remote-code to run it with your rights"
             ) from error
-        first = str(error).strip().splitlines()[0]
+        first = said(error)
         raise ExportError(f"{folder.name}/config.json cannot be used: {first}") from error
 
 
@@ -267,7 +267,7 @@ def _strict(kind: Any, folder: Path, request: NetworkRequest, config: Any) -> An
             trust_remote_code=request.trust_remote_code, output_loading_info=True,
         )  # fmt: skip
     except (OSError, ValueError, RuntimeError) as error:
-        raise ExportError(f"{folder.name} cannot be loaded: {str(error).strip().splitlines()[0]}") from error
+        raise ExportError(f"{folder.name} cannot be loaded: {said(error)}") from error
     _refuse_missing(info["missing_keys"], folder)
     return model.eval()
 

@@ -9,8 +9,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from numaserve_models.errors import ExportError
-
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+from numaserve_models.source.locate import PICKLES
+from numaserve_models.source.pointer import refuse_pointer
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -20,7 +20,7 @@ def weight_files(folder: Path) -> list[Path]:
         for path in found:
             _check_whole(path)
         return found
-    pickles = sorted(p.name for pattern in PICKLES for p in folder.glob(pattern))
+    pickles = sorted(p.name for p in folder.iterdir() if p.suffix in PICKLES)
     if pickles:
         raise ExportError(
             f"{folder.name} has its weights only as {', '.join(pickles[:3])}: pickles execute code when they are read and "
@@ -30,6 +30,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _check_whole(path: Path) -> None:
+    refuse_pointer(path)
     try:
         with safe_open(path, framework="pt") as tensors:
             names = list(tensors.keys())

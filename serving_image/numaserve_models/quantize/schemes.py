@@ -11,7 +11,7 @@ from typing import Any
 
 import openvino as ov
 
-from numaserve_models.errors import ExportError
+from numaserve_models.errors import ExportError, said
 from numaserve_models.quantize import forms
 from numaserve_models.running import pad
 
@@ -95,4 +95,4 @@ def _nncf() -> Iterator[Any]:
         with contextlib.redirect_stdout(io.StringIO()):
             yield nncf
     except (RuntimeError, ValueError, nncf.ValidationError) as error:
-        raise ExportError(f"the graph cannot be quantised: {str(error).splitlines()[0]}") from error
+        raise ExportError(f"the graph cannot be quantised: {said(error)}") from error

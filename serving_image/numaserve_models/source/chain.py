@@ -62,7 +62,9 @@ def read_chain(folder: Path) -> Chain | None:
     modules = sorted(read_json(path), key=lambda m: int(m["idx"]))
     kinds = [(str(m["type"]).rpartition(".")[2], folder / str(m.get("path", ""))) for m in modules]
     if not kinds or kinds[0][0] not in ("Transformer", "MLMTransformer"):
-        raise ExportError(f"modules.json begins with {kinds[0][0] if kinds else 'nothing'}: a Transformer is needed first")
+        raise ExportError(
+            f"modules.json begins with {kinds[0][0] if kinds else 'nothing'}: a Transformer is needed first"
+        )
     return _assemble(folder, kinds)
 
 
@@ -75,7 +77,9 @@ def _assemble(folder: Path, kinds: list[tuple[str, Path]]) -> Chain:
     settings = _settings(folder)
     prompts = {str(k): str(v) for k, v in (settings.get("prompts") or {}).items() if v}
     if state.get("exclude_prompt") and prompts:
-        raise ExportError("the Pooling module leaves the prompt's tokens out (include_prompt: false), which is not supported")
+        raise ExportError(
+            "the Pooling module leaves the prompt's tokens out (include_prompt: false), which is not supported"
+        )
     return Chain(
         transformer=kinds[0][1],
         output=state["output"],
@@ -129,7 +133,9 @@ def _dense(path: Path) -> DenseStep:
         raise ExportError(f"the Dense module in {path.name} uses {activation}: {', '.join(_ACTIVATIONS)} are supported")
     if config.get("use_residual"):
         raise ExportError(f"the Dense module in {path.name} has a residual connection, which is not supported")
-    return DenseStep(path, int(config["in_features"]), int(config["out_features"]), bool(config.get("bias", True)), activation)
+    return DenseStep(
+        path, int(config["in_features"]), int(config["out_features"]), bool(config.get("bias", True)), activation
+    )
 
 
 def _settings(folder: Path) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from numaserve_models.running import Runner
 from numaserve_models.texts import read_samples
 from tests.unit.models.architectures import SAMPLES, WORDS, batch, tiny, write_tiny_model, write_tokenizer
 
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4aa4b0cf1f427c3a\nsize 117979485\n"
 Spoil = Callable[[Path], None]
 
 
@@ -79,6 +80,16 @@ def broken_config(folder: Path) -> None:
     (folder / "config.json").write_text('{"model_type": "bert"')
 
 
+def pointer(folder: Path) -> None:
+    """What git leaves where a large file was not fetched."""
+    (folder / "model.safetensors").write_text(POINTER)
+
+
+def pointed_tokenizer(folder: Path) -> None:
+    """The same for the tokenizer."""
+    (folder / "tokenizer.json").write_text(POINTER)
+
+
 def no_weights(folder: Path) -> None:
     """config.json alone."""
     (folder / "model.safetensors").unlink()
@@ -95,6 +106,8 @@ def no_weights(folder: Path) -> None:
         (missing_layer, r"no weights for encoder.layer.1.*they would be random numbers"),
         (no_tokenizer, r"has no tokenizer.json: save it with transformers' fast tokenizer"),
         (broken_config, r"config.json cannot be used"),
+        (pointer, r"model.safetensors is a Git LFS pointer of 86 bytes, not the file: run `git lfs pull`"),
+        (pointed_tokenizer, r"tokenizer.json is a Git LFS pointer"),
         (no_weights, r"has no \*.safetensors weights: copy the whole model"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -127,7 +140,25 @@ def test_a_source_that_is_none_says_what_one_is(tmp_path: Path, source: str, wor
         export(ExportRequest(source, tmp_path / "out"))
 
 
+def test_pickles_and_directories_without_a_config_say_what_to_give_instead(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name, words in (
+        ("notes.txt", "copy the whole directory"),
+        ("model.pt", "model.pt are pickles"),
+        ("model.onnx", "name the graph in it: model.onnx"),
+    ):
+        (folder / name).write_text("x")
+        with pytest.raises(ExportError, match=rf"has no config.json, so it is no model directory: .*{words}"):
+            export(ExportRequest(folder, tmp_path / "out"))
+    with pytest.raises(ExportError, match=r"model.pt is a pickle, which executes code when it is read, and is refused"):
+        export(ExportRequest(folder / "model.pt", tmp_path / "out"))
+
+
 def test_a_graph_that_is_none_and_a_graph_without_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "broken.onnx").write_text(POINTER)
+    with pytest.raises(ExportError, match=r"broken.onnx is a Git LFS pointer"):
+        export(ExportRequest(tmp_path / "broken.onnx", tmp_path / "out"))
     (tmp_path / "broken.onnx").write_bytes(b"not a graph")
     with pytest.raises(ExportError, match=r"broken.onnx has no tokenizer.json beside it"):
         export(ExportRequest(tmp_path / "broken.onnx", tmp_path / "out"))
