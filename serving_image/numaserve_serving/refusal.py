@@ -21,6 +21,8 @@ def refuse(reason: Reason, message: str) -> int:
     logger.error("%s: %s", reason, message)
     failure = StartupFailure(reason=reason.value, message=message[:3000])
     path = Path(os.environ.get(names.ENV_TERMINATION_LOG, names.TERMINATION_LOG))
+    if names.ENV_TERMINATION_LOG not in os.environ and not path.exists():
+        return EXIT_REFUSED  # not in a container: a kubelet makes the file before it starts one
     try:
         path.write_text(json.dumps(failure.model_dump(by_alias=True)))
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -38,10 +39,9 @@ def fetch(
     from numaserve_serving.fetch.cache import Cache
     from numaserve_serving.fetch.errors import FetchError
     from numaserve_serving.fetch.fetch import Origin, fetch_cached, fetch_to
-    from numaserve_serving.logs import configure
     from numaserve_serving.refusal import refuse
 
-    configure()
+    _log()
     origin = Origin(source, credentials, secret_name)
     try:
         place = fetch_cached(Cache(cache, limit), digest, origin) if cache else fetch_to(out or Path(), digest, origin)
@@ -51,6 +51,16 @@ def fetch(
         # Whatever breaks here must reach the operator as a reason, not as a traceback.
         sys.exit(refuse(Reason.SOURCE_UNREACHABLE, f"{type(error).__name__} while fetching the artifact: {error}"))
     typer.echo(place)
+
+
+def _log() -> None:
+    """JSON lines for a pod; sentences beside the bar for a person."""
+    if sys.stderr.isatty():
+        logging.basicConfig(level="WARNING", format="%(message)s", force=True)
+        return
+    from numaserve_serving.logs import configure
+
+    configure()
 
 
 def _limit(text: str | None) -> int | None:

@@ -99,6 +99,7 @@ class Connection:
         self._base = f"{scheme}://{host}/v2/{repository}"
         self._session = requests.Session()
         self._session.trust_env = False
+        self._session.max_redirects = 5
         for prefix in ("https://", "http://"):
             self._session.mount(prefix, _Adapter(plain))
         verify: bool | str = str(credentials.ca) if credentials.ca else True

@@ -151,6 +151,16 @@ def test_what_is_left_of_another_artifact_is_not_mixed_in(tmp_path: Path, artifa
     assert tree(tmp_path / "out") == tree(artifact)
 
 
+def test_what_the_manifest_does_not_list_is_left_behind(tmp_path: Path, artifact: Path) -> None:
+    staging = tmp_path / f".out{STAGING}"
+    (staging / "artifact" / "samples").mkdir(parents=True)
+    (staging / MANIFEST_FILE).write_bytes((artifact / MANIFEST_FILE).read_bytes())
+    (staging / "artifact" / ".manifest.json.1").write_text("half")
+    (staging / "artifact" / "samples" / "link").symlink_to("/etc")
+    fetch_to(tmp_path / "out", digest_of(artifact), Origin(f"file://{artifact}"))
+    assert tree(tmp_path / "out") == tree(artifact)
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

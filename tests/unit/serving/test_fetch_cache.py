@@ -145,6 +145,32 @@ def test_the_one_used_longest_ago_goes_once_it_is_proven_idle(node: Node) -> Non
     assert {a, node.fetch(3)} == node.here()
 
 
+def test_of_two_that_are_idle_the_older_one_goes(node: Node) -> None:
+    node.limit = 34_000
+    a, b, a_again = node.fetch(1), node.fetch(2), node.fetch(1)
+    c = node.fetch(3)
+    node.now += IDLE_SECONDS
+    d = node.fetch(4)
+    assert a == a_again
+    assert b not in {a, c, d}
+    assert node.here() == {a, c, d}
+
+
+def test_an_idle_artifact_somebody_came_for_in_the_meantime_stays(node: Node) -> None:
+    a = node.fetch(1)
+    cache = node.cache
+    cache.residents()
+    node.now += IDLE_SECONDS
+    assert [resident.idle for resident in cache.residents()] == [True]
+    with reader(a):
+        assert not cache._evict(a)
+    with cache.only_one(a.name.replace("-", ":")):
+        assert not cache._evict(a)
+    node.fetch(1)
+    assert not cache._evict(a)
+    assert node.here() == {a}
+
+
 def test_the_limit_bends_until_it_is_known_what_is_idle(node: Node) -> None:
     node.limit = 15_000
     a = node.fetch(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from numaserve_api.conditions import Reason
 from numaserve_api.config import SOURCE_SCHEMES
 from numaserve_serving.fetch.bucket import filesystem
-from numaserve_serving.fetch.credentials import Credentials, read_credentials
+from numaserve_serving.fetch.credentials import Credentials, forget_environment, read_credentials
 from numaserve_serving.fetch.errors import FetchError
 from numaserve_serving.fetch.fetch import Origin, fetch_to
 from numaserve_serving.fetch.location import (
@@ -133,6 +134,21 @@ def test_a_secret_that_cannot_be_used_is_named(tmp_path: Path, content: bytes | 
     with pytest.raises(FetchError, match="Secret models-reader") as caught:
         read_credentials(tmp_path / "secret", "models-reader")
     assert caught.value.reason is Reason.SECRET_NOT_FOUND
+
+
+def test_the_environment_of_the_libraries_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {
+        "AWS_PROFILE": "me",
+        "HF_TOKEN": "t",
+        "https_proxy": "p",
+        "FSSPEC_S3": "{}",
+        "DOCKER_CONFIG": "d",
+        "HOME": "/h",
+    }
+    monkeypatch.setattr(os, "environ", dict(given))
+    forget_environment()
+    assert given.items() & os.environ.items() == {("HOME", "/h")}
+    assert os.environ["AWS_EC2_METADATA_DISABLED"] == "true"
 
 
 def docker(**entries: dict[str, str]) -> Credentials:
