@@ -156,6 +156,22 @@ def test_a_moved_source_leaves_pods_that_serve_alone() -> None:
     assert {p.uid for p in cluster.in_service()} == uids
 
 
+def test_a_moved_source_leaves_a_pod_alone_that_healed_and_is_compared() -> None:
+    """Its last run's refusal is still in its log."""
+
+    def late(pod: PodView, space: str) -> PodView:
+        return replace(healthy(pod, space), terminated_message='{"reason": "ArtifactMissing", "message": "late"}')
+
+    cluster = SimulatedCluster(make_spec(source=SOURCE), fate=late)
+    look(cluster, 2)
+    (pod,) = cluster.pods()
+    assert pod.view.ready
+    assert not pod.view.in_endpoints
+    cluster.edit(make_spec(source="s3://models/b"))
+    cluster.settle()
+    assert [p.uid for p in cluster.in_service()] == [pod.view.uid]
+
+
 def test_a_pod_of_an_earlier_release_is_not_replaced_for_want_of_a_mark() -> None:
     cluster = cluster_with(fetching)
     (pod,) = cluster.pods()
