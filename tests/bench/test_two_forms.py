@@ -53,7 +53,7 @@ def measure(graphs: dict[str, Path], length: int, rounds: int, turns: int) -> di
                 str(length),
                 str(rounds),
             ]
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, os.getcwd()])}
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(Path.cwd())])}
             done = json.loads(
                 subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
             )
