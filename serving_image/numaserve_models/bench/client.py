@@ -48,7 +48,7 @@ class Client:
             self._send({"do": do, **request})
             reply = self._receive(limit)
         finally:
-            self._signal(signal.SIGSTOP)
+            self._stop()
         if "error" in reply:
             raise Refused(str(reply["error"]))
         return reply
@@ -98,6 +98,13 @@ class Client:
         if code < 0:
             return f"it was ended by {signal.Signals(-code).name}{said}"
         return f"it ended with code {code}{said}"
+
+    def _stop(self) -> None:
+        """Stop the process and wait until it stands: the next rung's turn begins with every other one at rest."""
+        self._signal(signal.SIGSTOP)
+        if self._process.returncode is None:
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):

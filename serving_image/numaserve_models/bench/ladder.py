@@ -22,6 +22,8 @@ from numaserve_models.errors import ExportError
 from numaserve_models.quantize.bounds import agreement
 from numaserve_models.running import Array, cosines, rows
 
+SAME = 0.999
+"""Mean cosine of PyTorch to the artifact's FP32 answers below which they are not one model."""
 BUSY = 0.1
 """Share of the CPUs taken by others from which numbers are doubted."""
 
@@ -167,6 +169,17 @@ class _Ladder:
                 if exact is not None:
                     cell.cosine = _cosine(exact.answer_at(length), member.answer_at(length))
             self._judge(member, material, exact)
+        self._same_model()
+
+    def _same_model(self) -> None:
+        """Say so where PyTorch's answers are not the artifact's: then the directory is of another model."""
+        member = self._members.get("torch-fp32")
+        accuracy = member.result.accuracy if member else None
+        if accuracy is not None and accuracy.mean < SAME:
+            self._notes.append(
+                f"torch-fp32 answers with mean cosine {accuracy.mean:.4f} to the artifact's FP32 answers: the directory and the "
+                "artifact are not the same model, or answer differently; no rung of PyTorch or ONNX Runtime is comparable."
+            )
 
     def _judge(self, member: Member, material: Material, exact: Member | None) -> None:
         answers, reference = member.answers(), material.reference

@@ -124,6 +124,7 @@ def _bars(axes: Any, bench: Bench, shown: Sequence[Result], length: int, names: 
             va="center",
             fontsize=9,
             weight=weight,
+            bbox=_PATCH,
         )
     axes.axvline(1, color="#30363d", lw=1, ls="--")
     axes.set_yticks(range(len(shown)), [result.name for result in shown] if names else [""] * len(shown))

@@ -48,15 +48,15 @@ def describe(source: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def onnx_export(network: dict[str, Any], file: str) -> dict[str, Any]:
-    """Export with PyTorch's tracer: the form of attention that traces at any length, with the same answers."""
+def onnx_export(network: dict[str, Any], file: str, length: int) -> dict[str, Any]:
+    """Export with PyTorch's tracer on texts of ``length`` tokens: the form of attention that traces at any length."""
     import torch
 
     loaded = load_network(network)
     vocabulary = min(1000, int(loaded.config.vocab_size))
-    ids = torch.randint(min(5, vocabulary - 1), vocabulary, (2, 48), generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(min(5, vocabulary - 1), vocabulary, (2, length), generator=torch.Generator().manual_seed(1))
     mask = torch.ones_like(ids)
-    mask[1, 24:] = 0
+    mask[1, length // 2 :] = 0
     names = ["input_ids", "attention_mask"]
     axes = {name: {0: "batch", 1: "length"} for name in names}
     tokens = loaded.output.value == "tokens"

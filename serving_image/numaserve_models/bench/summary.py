@@ -36,10 +36,9 @@ def gain(cell: Cell) -> str:
 
 def seconds(value: float) -> str:
     """A duration with three digits: µs, ms or s."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
-        if value >= scale:
-            return f"{value / scale:.3g} {unit}" if value / scale < 1000 else f"{value / scale:.0f} {unit}"
-    return f"{value / 1e-6:.3g} µs"
+    unit, scale = next(((u, s) for u, s in (("s", 1.0), ("ms", 1e-3)) if value >= s), ("µs", 1e-6))
+    shown = value / scale
+    return f"{shown:.0f} {unit}" if shown >= 99.95 else f"{shown:.3g} {unit}"
 
 
 def mebibytes(value: int | None) -> str:

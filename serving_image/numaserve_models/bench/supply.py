@@ -14,6 +14,8 @@ from numaserve_models.bench.rungs import Rung
 from numaserve_models.errors import ExportError
 
 PREPARE_SECONDS = 7200.0
+EXAMPLE_TOKENS = 48
+"""Length a model is traced at, where it is measured at that length or above."""
 
 
 class Unavailable(RuntimeError):
@@ -32,7 +34,7 @@ class Supply:
         try:
             return self._job("describe", source=str(directory))
         except Unavailable as error:
-            raise ExportError(str(error)) from error
+            raise ExportError(f"{error}. An artifact of the model given beside it would say all of that") from error
 
     def engine(self, rung: Rung, material: Material) -> dict[str, Any]:
         """The description a worker loads. Raises Unavailable."""
@@ -79,7 +81,8 @@ class Supply:
     def _export(self, material: Material, file: Path) -> None:
         if self._sources.directory is None:
             raise Unavailable("neither a model directory nor an .onnx file was given")
-        self._job("onnx_export", network=self._network(material), file=str(file))
+        length = min(EXAMPLE_TOKENS, max(material.lengths))
+        self._job("onnx_export", network=self._network(material), file=str(file), length=length)
 
     def _artifact(self, scheme: Scheme) -> Artifact:
         wanted = Scheme.NONE if scheme is Scheme.BF16 and scheme not in self._sources.artifacts else scheme
@@ -110,7 +113,7 @@ class Supply:
             raise Unavailable(str(made))
         return made
 
-    def _job(self, kind: str, **options: str | dict[str, Any]) -> dict[str, Any]:
+    def _job(self, kind: str, **options: str | int | dict[str, Any]) -> dict[str, Any]:
         """One task in a process of its own: what it needs in memory is gone with it, and so is what it breaks."""
         client = Client(self._folder, f"prepare-{kind}", self._threads)
         try:

@@ -24,7 +24,9 @@ def made_up() -> Bench:
         result = Result(rung)
         results.append(result)
         if rung.name not in _GAIN:
-            result.reason = "intel_extension_for_pytorch cannot be imported (No module named 'intel_extension_for_pytorch')"
+            result.reason = (
+                "intel_extension_for_pytorch cannot be imported (No module named 'intel_extension_for_pytorch')"
+            )
             continue
         short, long = _GAIN[rung.name]
         for place, length in enumerate(LENGTHS):
@@ -57,12 +59,26 @@ def made_up() -> Bench:
 def _cell(length: int, gain: float, rounds: int, burst: int) -> Cell:
     base = [[_BASE[length] * (1 + 0.02 * (i % 3))] * burst for i in range(rounds)]
     turns = [[seconds / gain * (1 + 0.03 * (i % 2)) for seconds in turn] for i, turn in enumerate(base)]
-    cell = Cell(length, length, turns, base, first_seconds=1.0, estimate=_BASE[length] / gain, peak_bytes=(700 + length // 8) * 2**20)
+    cell = Cell(
+        length,
+        length,
+        turns,
+        base,
+        first_seconds=1.0,
+        estimate=_BASE[length] / gain,
+        peak_bytes=(700 + length // 8) * 2**20,
+    )
     cell.latency = latency([s for turn in turns for s in turn])
     cell.speedup, cell.cosine = ratio(base, turns), 0.9999
     return cell
 
 
 def _execution(precision: str) -> list[dict[str, object]]:
-    heavy = {"operation": "FullyConnected", "precision": precision, "primitive": f"brgemm_avx512_{precision}", "count": 24, "heavy": True}
+    heavy = {
+        "operation": "FullyConnected",
+        "precision": precision,
+        "primitive": f"brgemm_avx512_{precision}",
+        "count": 24,
+        "heavy": True,
+    }
     return [heavy, {**heavy, "operation": "Reorder", "heavy": False}]
