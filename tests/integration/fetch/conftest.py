@@ -193,7 +193,7 @@ def binary(build: Callable[[], Path]) -> Path:
     try:
         return build()
     except ClusterError as error:
-        pytest.fail(f"these tests need a server that is built with Go 1.25 or newer (https://go.dev/dl): {error}")
+        pytest.fail(f"these tests need a server that is built with Go 1.26 or newer (https://go.dev/dl): {error}")
 
 
 def free_port() -> int:
