@@ -93,6 +93,22 @@ def refusing(pod: Json) -> Json:
     }
 
 
+def denied(pod: Json) -> Json:
+    """Status of a pod whose init container is refused by the source it asks."""
+    message = '{"reason": "SourceDenied", "message": "s3://models answers HTTP 403"}'
+    ended = {"terminated": {"exitCode": 78, "message": message}}
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    fetch = {**_container(waiting, ready=False), "name": names.FETCH_CONTAINER, "lastState": ended, "restartCount": 1}
+    server = _container({"waiting": {"reason": "PodInitializing"}}, ready=False)
+    return {
+        "phase": "Running",
+        "qosClass": "Guaranteed",
+        "conditions": [{"type": "Ready", "status": "False"}],
+        "initContainerStatuses": [fetch],
+        "containerStatuses": [{k: v for k, v in server.items() if k != "containerID"}],
+    }
+
+
 def _container(state: Json, ready: bool) -> Json:
     return {
         "name": names.SERVER_CONTAINER, "ready": ready, "restartCount": 0, "image": "i", "imageID": "i", "state": state,

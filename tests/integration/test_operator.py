@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import gc
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from numaserve_operator.controller.tokens import Tokens
 from numaserve_operator.domain.snapshot import Defaults
 from numaserve_operator.kube.api import Api, path_of
 from numaserve_operator.kube.gateway import Gateway
-from tests.integration.kubelet import Kubelet, Servers, refusing
+from tests.integration.kubelet import Kubelet, Servers, denied, refusing, running
 
 # An operator that is killed leaves its sockets open, as a killed process does.
 pytestmark = [
@@ -240,6 +241,35 @@ async def test_a_refusal_in_the_termination_log_becomes_a_condition(stage: Stage
     found = await stage.settled(stable, "RolledBack")
     assert condition(found, "ModelVerified")["reason"] == "DigestMismatch"
     assert "digest a, b was asked for" in condition(found, "ModelVerified")["message"]
+
+
+async def test_a_fetch_that_is_denied_is_told_and_a_corrected_source_heals_under_the_same_revision(
+    stage: Stage,
+) -> None:
+    await first(stage)
+    wrong, right = fetched(SECOND, "s3://wrong/a"), fetched(SECOND, "s3://right/a")
+    revision = revision_of(wrong)
+    assert revision == revision_of(right)
+    stage.kubelet.fates[revision] = lambda pod: denied(pod) if "s3://wrong/a" in str(pod["spec"]) else running(pod)
+    await stage.apply(wrong)
+    found = await stage.until(lambda r: condition(r, "ModelVerified").get("reason") == "SourceDenied", "SourceDenied")
+    assert "s3://models answers HTTP 403" in condition(found, "ModelVerified")["message"]
+    assert condition(found, "Progressing")["status"] == "True"
+    (stuck,) = [p for p in await stage.items("Pod") if p["metadata"]["labels"][names.LABEL_REVISION] == revision]
+    await stage.apply(right)
+    await stage.settled(revision)
+    (pod,) = await stage.items("Pod")
+    assert pod["metadata"]["uid"] != stuck["metadata"]["uid"]
+    assert "s3://right/a" in pod["spec"]["initContainers"][0]["args"]
+    assert pod["status"]["qosClass"] == "Guaranteed"
+
+
+def fetched(document: Json, source: str) -> Json:
+    """The resource with its artifact from elsewhere."""
+    changed = copy.deepcopy(document)
+    changed["spec"]["config"]["model"]["source"] = source
+    changed["spec"]["sourceSecretRef"] = {"name": "reader"}
+    return changed
 
 
 async def test_at_rest_nothing_is_written(stage: Stage) -> None:

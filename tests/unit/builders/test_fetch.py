@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,12 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from numaserve_api import names
+from numaserve_api.manifest import MANIFEST_FILE, manifest_digest
 from numaserve_api.quantity import parse_quantity
 from numaserve_operator.builders.children import network_policy
 from numaserve_operator.builders.fetch import PYTHON
 from numaserve_operator.builders.podtemplate import pod_template
 from numaserve_operator.domain.snapshot import ArtifactCache, Defaults
 from tests.unit.domain.world import HASH, SimulatedCluster, make_spec
+from tests.unit.serving.fetching import write_artifact
 
 Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[3]
@@ -157,6 +163,28 @@ def test_the_fetchers_command_line_is_understood() -> None:
     for cache in (None, CACHE):
         fetch, _ = parts(pod(cache, source="s3://m", sourceSecretRef={"name": "reader"}))
         assert set(options(fetch)) <= known
+
+
+@pytest.mark.parametrize("cache", [None, CACHE], ids=["emptyDir", "node cache"])
+def test_what_the_pod_runs_brings_the_artifact_to_where_its_server_looks(
+    cache: ArtifactCache | None, tmp_path: Path
+) -> None:
+    (tmp_path / "source").mkdir()
+    digest = write_artifact(tmp_path / "source")
+    spec = make_spec(source=f"file://{tmp_path}/source", hash=digest)
+    found = pod_template(spec, "enc", "rev", "image:1", 1, "t", serving=False, cache=cache)["spec"]
+    fetch, server = parts(found)
+    words = [sys.executable, *fetch["command"][1:], *(_inside(tmp_path, word) for word in fetch["args"])]
+    log = {names.ENV_TERMINATION_LOG: str(tmp_path / "log")}
+    done = subprocess.run(words, env={**os.environ, **log}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    there = Path(_inside(tmp_path, options(server)["--artifact"]))
+    assert manifest_digest((there / MANIFEST_FILE).read_bytes()) == digest
+
+
+def _inside(folder: Path, word: str) -> str:
+    """A path of the container below a folder of the test; other words as they are."""
+    return f"{folder}{word}" if word.startswith("/") else word
 
 
 def test_the_interpreter_is_where_the_image_has_it() -> None:
