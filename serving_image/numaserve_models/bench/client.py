@@ -114,11 +114,14 @@ class Client:
 
 def _environment(folder: Path, threads: int | None) -> dict[str, str]:
     """The worker's environment; without ``threads`` the libraries choose as they do for anybody."""
-    kept = {key: value for key, value in os.environ.items() if key not in _LIBRARY_THREADS}
+    dropped = (*_LIBRARY_THREADS, "PYTHONDONTWRITEBYTECODE")
+    kept = {key: value for key, value in os.environ.items() if key not in dropped}
     if threads is not None:
         kept |= dict.fromkeys(_LIBRARY_THREADS, str(threads))
     return kept | {
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        # Compiled once for all workers, else each would spend seconds and memory on it where nothing is cached.
+        "PYTHONPYCACHEPREFIX": kept.get("PYTHONPYCACHEPREFIX", str(folder / "bytecode")),
         "HF_HUB_OFFLINE": "1",
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
     }

@@ -40,7 +40,9 @@ class Supply:
         """The description a worker loads. Raises Unavailable."""
         threads = 0 if rung.default_threads else self._threads
         if rung.runtime == "torch":
-            return {"runtime": "torch", "variant": rung.variant, "network": self._network(material), "threads": threads}
+            network = self._network(material)
+            self._once("libraries", "libraries", lambda _: self._job("libraries"))
+            return {"runtime": "torch", "variant": rung.variant, "network": network, "threads": threads}
         if rung.runtime == "onnxruntime":
             return {"runtime": "onnxruntime", "threads": threads, **self._onnx(rung, material)}
         artifact = self._artifact(Scheme(rung.variant))
