@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from numaserve_api import names
 from numaserve_api.conditions import ConditionType, Reason
 from numaserve_api.probe import StartupFailure
 from numaserve_operator.domain.snapshot import PodView, RevisionView
@@ -137,7 +138,7 @@ def not_guaranteed(pod: PodView) -> Problem | None:
     """Something injected a container without equal requests and limits: no exclusive cores."""
     if pod.qos_class in (None, "Guaranteed"):
         return None
-    others = ", ".join(c for c in pod.containers if c != "server") or "none"
+    others = ", ".join(c for c in pod.containers if c not in (names.SERVER_CONTAINER, names.FETCH_CONTAINER)) or "none"
     return Problem(
         Reason.NOT_GUARANTEED,
         f"pod {pod.name} has QoS class {pod.qos_class} instead of Guaranteed, so the kubelet gives it no exclusive cores. "

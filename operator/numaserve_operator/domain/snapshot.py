@@ -87,6 +87,7 @@ class PodView:
     exit_code: int | None = None
     restarts: int = 0
     containers: tuple[str, ...] = ()
+    """Names of all containers, init containers first."""
     started: bool = False
     """Whether any container ever ran: a Failed pod that never started was refused by its kubelet."""
     start_mark: str | None = None

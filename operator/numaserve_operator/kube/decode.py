@@ -142,7 +142,7 @@ def pod(raw: Json, endpoints: frozenset[str]) -> PodView:
         terminated_message=ended.get("message"),
         exit_code=ended.get("exitCode"),
         restarts=teller.get("restartCount", 0),
-        containers=tuple(c["name"] for c in spec.get("containers") or ()),
+        containers=tuple(c["name"] for kind in ("initContainers", "containers") for c in spec.get(kind) or ()),
         started=any("containerID" in c for kind in _STATUSES for c in status.get(kind) or ()),
         start_mark=notes.get(names.ANNOTATION_START),
         withdrawn_at=parse_time(notes.get(names.ANNOTATION_WITHDRAWN_AT)),

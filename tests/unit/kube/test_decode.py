@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from numaserve_operator.domain.problems import not_guaranteed
 from numaserve_operator.domain.snapshot import PodView
 from numaserve_operator.kube import decode
 
@@ -81,6 +83,15 @@ def test_a_sidecar_never_succeeds_and_holds_nothing_up() -> None:
     specs = [{"name": "mesh", "restartPolicy": "Always"}]
     view = pod([sidecar], container("server", BACKOFF, last=ENDED, restarts=2), specs)
     assert (view.initializing, view.restarts, view.waiting_reason) == (None, 2, "CrashLoopBackOff")
+
+
+def test_an_injected_init_container_is_among_the_containers() -> None:
+    """One without limits takes the pod's exclusive cores away as well: it must be found by name."""
+    view = pod([container("mesh-init", DONE), container("fetch", DONE)], container("server", RUNNING))
+    assert view.containers == ("mesh-init", "fetch", "server")
+    problem = not_guaranteed(replace(view, qos_class="Burstable"))
+    assert problem is not None
+    assert "Containers beside the server: mesh-init." in problem.message
 
 
 def test_a_pod_evicted_while_it_fetched_was_not_refused_by_its_kubelet() -> None:
