@@ -49,7 +49,8 @@ class Artifact:
         part = self.manifest.parts.samples
         if part is None:
             return []
-        return [json.loads(line) for line in (self.root / part).read_text(encoding="utf-8").splitlines() if line]
+        # Not splitlines: a text may hold U+2028, which JSON leaves unescaped.
+        return [json.loads(line) for line in (self.root / part).read_bytes().split(b"\n") if line.strip()]
 
     def reference(self) -> Array | None:
         """FP32 answers of the samples, float32 [n, width]; token answers stand one token a row."""

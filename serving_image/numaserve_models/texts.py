@@ -32,7 +32,8 @@ def read_samples(path: Path) -> list[dict[str, Any]]:
     """A samples.jsonl as `models samples` writes it; empty lines are passed over. Raises ExportError with the line."""
     found = []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines: a text may hold U+2028, which JSON leaves unescaped. An editor may have put a BOM before all.
+        lines = path.read_bytes().decode("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ExportError(f"{path} cannot be read as UTF-8 text: {error}") from error
     for number, line in enumerate(lines, 1):
@@ -44,6 +45,8 @@ def read_samples(path: Path) -> list[dict[str, Any]]:
             raise ExportError(f"{path} line {number} is not JSON: {error}") from error
         if not isinstance(sample, dict) or not isinstance(sample.get("text"), str) or not sample["text"].strip():
             raise ExportError(f'{path} line {number} has no text: each line is an object such as {{"text": "…"}}')
+        if any("\ud800" <= character <= "\udfff" for character in sample["text"]):
+            raise ExportError(f"{path} line {number} has a lone surrogate: it is no Unicode text, leave it out")
         found.append(sample)
     if not found:
         raise ExportError(f"{path} holds no samples: make a set with `models samples`")

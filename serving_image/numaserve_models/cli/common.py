@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from numaserve_models.errors import ExportError
 
@@ -31,7 +32,8 @@ def guarded(work: Callable[[], T]) -> T:
 
 
 def _stop(sentence: str, error: BaseException) -> NoReturn:
-    console.print(f"[red]error:[/] {sentence}", soft_wrap=True, markup=True)
+    # Escaped: a path or a value may hold brackets, which would vanish or stop this very message.
+    console.print(f"[red]error:[/] {escape(sentence)}", soft_wrap=True, markup=True)
     raise typer.Exit(2) from error
 
 

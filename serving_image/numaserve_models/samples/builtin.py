@@ -46,17 +46,21 @@ _ODD = (
 )  # fmt: skip
 
 
-LONG = ((400, 2), (900, 2), (1800, 2), (3600, 1), (7500, 1))
-"""Approximate tokens of a document, and how many of it; for windows that hold it."""
+USUAL_TOKENS = 128
+"""Windows up to this get the plain set alone: its texts fill them."""
+LONG = ((55, 2), (200, 2), (400, 2), (900, 2), (1800, 2), (3600, 1), (7500, 1))
+"""At most so many tokens of a document, and how many of it, for windows that hold it; the first fills a sparse bucket."""
 TOKENS_PER_WORD = 1.4
-"""Of English in the usual subword vocabularies, roughly."""
+"""On the safe side: BERT's vocabulary makes 1.2 of these texts, and one that makes more still fits its window."""
 
 
-def sample_texts(count: int = 384, seed: int = 7, max_tokens: int = 128) -> list[str]:
+def sample_texts(count: int = 384, seed: int = 7, max_tokens: int = USUAL_TOKENS) -> list[str]:
     """``count`` distinct texts; a quarter short, a quarter of a sentence, a quarter a paragraph, the rest long.
 
-    A window of ``max_tokens`` that holds documents gets some more, so that long lengths are compared too.
+    A window of ``max_tokens`` above the usual gets some documents more, so that every length it holds is compared.
     """
+    if max_tokens <= USUAL_TOKENS:
+        return _texts(count, seed)
     documents = [_document(tokens, number) for tokens, many in LONG if tokens <= max_tokens for number in range(many)]
     return _texts(count, seed) + documents
 
