@@ -15,16 +15,20 @@ from numaserve_operator.domain.snapshot import ArtifactCache
 
 RESOURCES = {"cpu": "500m", "memory": "512Mi"}
 """The fetcher streams; its memory is for the libraries and the pages the kernel has yet to write."""
-HARDENED: dict[str, Any] = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
 OWNER_READS = 0o400
 """Mode of the Secret's files; fsGroup adds the pod's own group to it, which is how the pod's user reads them."""
 PYTHON = "/opt/numaserve/bin/python3"
 """Where the serving image keeps its interpreter (serving_image/Dockerfile)."""
 _TMP = "/tmp"  # noqa: S108 -- the container's own emptyDir
+
+
+def hardened() -> dict[str, Any]:
+    """Security context of every container, each its own object: a dump of shared ones is full of anchors."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
 
 
 def is_fetched(spec: EncoderDeploymentSpec) -> bool:
@@ -87,7 +91,7 @@ def fetch_containers(spec: EncoderDeploymentSpec, image: str, cache: ArtifactCac
             "resources": {"requests": dict(RESOURCES), "limits": dict(RESOURCES)},
             "terminationMessagePath": names.TERMINATION_LOG,
             "terminationMessagePolicy": "FallbackToLogsOnError",
-            "securityContext": HARDENED,
+            "securityContext": hardened(),
             "volumeMounts": mounts,
         }
     ]

@@ -11,11 +11,11 @@ from typing import Any
 from numaserve_api import names
 from numaserve_api.resource import EncoderDeploymentSpec, Placement, Service, dump
 from numaserve_operator.builders.fetch import (
-    HARDENED,
     artifact_mount,
     artifact_path,
     artifact_volumes,
     fetch_containers,
+    hardened,
 )
 from numaserve_operator.domain.keys import start_mark
 from numaserve_operator.domain.snapshot import ArtifactCache
@@ -118,7 +118,7 @@ def _server(
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
         "terminationMessagePath": names.TERMINATION_LOG,
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": HARDENED,
+        "securityContext": hardened(),
         "volumeMounts": _mounts(spec, cache),
     }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -191,6 +192,10 @@ def test_the_interpreter_is_where_the_image_has_it() -> None:
     dockerfile = (ROOT / "serving_image" / "Dockerfile").read_text()
     (entry,) = re.findall(r"^ENTRYPOINT \[\"([^\"]+)\"", dockerfile, re.MULTILINE)
     assert entry == PYTHON
+
+
+def test_a_dump_of_the_pod_has_no_anchors() -> None:
+    assert "&id" not in yaml.safe_dump(template(CACHE, source="s3://m", sourceSecretRef={"name": "reader"}))
 
 
 def test_only_the_named_namespaces_use_the_cache() -> None:
