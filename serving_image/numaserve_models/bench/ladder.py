@@ -169,17 +169,9 @@ class _Ladder:
                 if exact is not None:
                     cell.cosine = _cosine(exact.answer_at(length), member.answer_at(length))
             self._judge(member, material, exact)
-        self._same_model()
-
-    def _same_model(self) -> None:
-        """Say so where PyTorch's answers are not the artifact's: then the directory is of another model."""
-        member = self._members.get("torch-fp32")
-        accuracy = member.result.accuracy if member else None
-        if accuracy is not None and accuracy.mean < SAME:
-            self._notes.append(
-                f"torch-fp32 answers with mean cosine {accuracy.mean:.4f} to the artifact's FP32 answers: the directory and the "
-                "artifact are not the same model, or answer differently; no rung of PyTorch or ONNX Runtime is comparable."
-            )
+        plain = self._members.get("torch-fp32")
+        if plain is not None and (doubt := stranger(plain.result)):
+            self._notes.append(doubt)
 
     def _judge(self, member: Member, material: Material, exact: Member | None) -> None:
         answers, reference = member.answers(), material.reference
@@ -215,6 +207,16 @@ class _Ladder:
     def _tell(self, stage: str, now: str, done: int, total: int) -> None:
         self._step = Step(stage, now, done, total)
         self._watch(self._step)
+
+
+def stranger(plain: Result) -> str | None:
+    """A sentence where PyTorch's answers are not the artifact's: then the directory is of another model."""
+    if plain.accuracy is None or plain.accuracy.mean >= SAME:
+        return None
+    return (
+        f"{plain.name} answers with mean cosine {plain.accuracy.mean:.4f} to the artifact's FP32 answers: the directory and the "
+        "artifact are not the same model, or answer differently; no rung of PyTorch or ONNX Runtime is comparable."
+    )
 
 
 def _summarise(cell: Cell) -> None:

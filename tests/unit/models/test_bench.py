@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from numaserve_models.bench import crew
 from numaserve_models.bench.client import Client, Died, Refused, TooLong
 from numaserve_models.bench.ladder import bench
+from numaserve_models.bench.machine import Others
 from numaserve_models.bench.request import BenchRequest, Step
 from numaserve_models.cli import app
 from numaserve_models.errors import ExportError
@@ -184,6 +185,29 @@ def test_a_rung_that_cannot_be_made_has_its_reason(
     bench(request(tmp_path / "out", artifact, rungs=("openvino-f32", "openvino-int8-f32", "openvino-int8-bf16")))
     rows = read(tmp_path / "out")
     assert [rows[f"openvino-int8-{p}"]["reason"] for p in ("f32", "bf16")] == ["artifact was refused"] * 2
+
+
+def test_a_bench_stopped_by_hand_reports_what_it_has(
+    artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = crew.Member.turn
+
+    def interrupted(self: crew.Member, length: int, times: int) -> list[float]:
+        if self.result.cells[length].turns:  # in the second round
+            raise KeyboardInterrupt
+        return turn(self, length, times)
+
+    monkeypatch.setattr(crew.Member, "turn", interrupted)
+    bench(request(tmp_path / "out", artifact, rungs=("openvino-f32",)))
+    assert [cell.get("n") for cell in read(tmp_path / "out")["openvino-f32"]["lengths"]] == [34, None]
+    assert "stopped by hand: later rounds are missing" in (tmp_path / "out/bench.md").read_text()
+
+
+def test_a_busy_machine_is_said_to_be_one(artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Others, "share", lambda _: 0.36)
+    bench(request(tmp_path / "out", artifact, rungs=("openvino-f32",), lengths=(8,)))
+    assert json.loads((tmp_path / "out/bench.json").read_text())["machine"]["othersShare"] == 0.36
+    assert "Other processes took 36% of these CPUs" in (tmp_path / "out/index.html").read_text()
 
 
 def test_a_worker_is_stopped_whenever_it_waits(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numaserve_models.bench import plan, stats
+from numaserve_models.bench import machine, plan, stats
+from numaserve_models.bench.ladder import stranger
 from numaserve_models.bench.machine import one_cpu_per_core
 from numaserve_models.bench.material import filled, reference_rows, sort_sources, spread
 from numaserve_models.bench.rungs import LADDER, baseline_first, baseline_of, select
 from numaserve_models.errors import ExportError
 from numaserve_models.running import load_tokenizer
+from tests.unit.models.bench_sample import made_up
 from tests.unit.models.tiny_encoder import TEXTS, tiny_graph, write_tiny
 from tests.unit.serving.conftest import write_tokenizer
 
@@ -143,6 +147,35 @@ def test_one_cpu_is_taken_of_each_core_within_the_affinity(tmp_path: Path) -> No
     assert one_cpu_per_core(frozenset(range(8)), tmp_path) == [0, 1, 2, 3]
     assert one_cpu_per_core(frozenset({4, 5, 1}), tmp_path) == [1, 4]
     assert one_cpu_per_core(frozenset({8, 9}), tmp_path) == [8, 9]
+
+
+def test_what_others_take_is_what_is_busy_and_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = iter([(1000.0, 400.0, 50.0), (1100.0, 480.0, 70.0), (1100.0, 480.0, 900.0), (1000.0, 400.0, 50.0)])
+    monkeypatch.setattr(machine, "_times", lambda: next(readings))
+    others = machine.Others()
+    assert others.share() == pytest.approx(0.6)
+    assert others.share() == 0.0
+    assert others.share() == 0.0
+
+
+def test_our_own_work_and_that_of_ended_workers_counts_as_ours() -> None:
+    before = machine._times()
+    subprocess.run([sys.executable, "-c", "sum(range(10**7))"], check=True)
+    after = machine._times()
+    assert after[2] - before[2] > 0.05
+    assert after[0] > before[0] > before[1] > 0
+
+
+def test_pytorch_that_answers_otherwise_than_the_artifact_is_said_to_be_another_model() -> None:
+    plain = next(r for r in made_up().results if r.name == "torch-fp32")
+    assert stranger(plain) is None
+    assert plain.accuracy is not None
+    plain.accuracy.mean = 0.42
+    assert (stranger(plain) or "").startswith(
+        "torch-fp32 answers with mean cosine 0.4200 to the artifact's FP32 answers"
+    )
+    plain.accuracy = None
+    assert stranger(plain) is None
 
 
 @given(st.integers(0, 500), st.integers(2, 100))
