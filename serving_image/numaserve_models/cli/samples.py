@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,14 +12,16 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from numaserve_models.cli.common import console, guarded
+from numaserve_models.cli.common import console, guarded, progress
 from numaserve_models.samples.read import Columns, Format, Reader, Sample
 from numaserve_models.samples.select import MAX_SAMPLES
 
 if TYPE_CHECKING:
     from numaserve_models.samples.lengths import Measure
+    from numaserve_models.samples.relate import Related
     from numaserve_models.samples.select import Selection
 
+LINES_A_STEP = 100_000
 _FILE = {"exists": True, "dir_okay": False}
 
 
@@ -29,7 +31,9 @@ def register(app: typer.Typer) -> None:
 
 
 def samples(
-    source: Annotated[Path, typer.Argument(help="Texts: .txt one a line, .csv, .tsv, or .jsonl.", **_FILE)],
+    source: Annotated[
+        Path, typer.Argument(help="Texts: .txt one a line, .csv, .tsv, or .jsonl; read in one pass.", **_FILE)
+    ],
     out: Annotated[Path, typer.Option(help="File to write, JSON lines with `text`.")],
     count: Annotated[int, typer.Option(min=1, max=MAX_SAMPLES, help="Samples to choose.")] = 300,
     artifact: Annotated[
@@ -45,9 +49,12 @@ def samples(
         str | None, typer.Option(help="Of ids or indices of relevant samples; `relevant` is read where it is.")
     ] = None,
     id_column: Annotated[str | None, typer.Option(help="Of ids; `id` is read where it is.")] = None,
+    query_column: Annotated[
+        str | None, typer.Option(help="Of a cross-encoder's queries; `query` is read where it is.")
+    ] = None,
     format_: Annotated[Format | None, typer.Option("--format", help="What the source is, whatever its suffix.")] = None,
-    delimiter: Annotated[str | None, typer.Option(help="Between a CSV's columns.")] = None,
-    skip_invalid: Annotated[bool, typer.Option(help="Count lines that cannot be samples instead of refusing.")] = False,
+    delimiter: Annotated[str | None, typer.Option(help="Between columns: one character, or `tab`.")] = None,
+    skip_invalid: Annotated[bool, typer.Option(help="Leave out and count lines that cannot be samples.")] = False,
     exact: Annotated[bool, typer.Option(help="Texts that differ in case or white space are no duplicates.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Another seed draws other samples.")] = 0,
     configmap: Annotated[str | None, typer.Option(help="Also write a ConfigMap of this name beside the file.")] = None,
@@ -55,15 +62,30 @@ def samples(
     overwrite: Annotated[bool, typer.Option(help="Replace files that exist.")] = False,
 ) -> None:
     """Choose a sample set for gates and calibration: distinct texts of every length, the same for the same seed."""
-    columns = Columns(column, label_column, relevant_column, id_column)
+    columns = Columns(column, label_column, relevant_column, id_column, query_column)
     reader = Reader(source, format_, columns, _character(delimiter), skip_invalid)
 
     def work() -> Selection:
-        found = _select(reader, _measure(artifact, tokenizer, buckets), count, seed, exact)
-        _write(found, out, configmap, namespace, overwrite)
+        _check(source, out, configmap, namespace, overwrite)
+        measure = _measure(artifact, tokenizer, buckets)
+        with progress("reading") as step:
+            found = _select(reader, measure, count, seed, exact, step)
+        _write(found, out, configmap, namespace)
         return found
 
     _tell(guarded(work), reader, out, configmap)
+
+
+def _check(source: Path, out: Path, configmap: str | None, namespace: str | None, overwrite: bool) -> None:
+    """Refuse before a long read what could not be written after it."""
+    from numaserve_models.errors import ExportError
+    from numaserve_models.samples.write import check_free, configmap_yaml
+
+    if configmap is not None:
+        configmap_yaml(configmap, namespace, "")
+    elif namespace is not None:
+        raise ExportError("--namespace is the ConfigMap's: name one with --configmap")
+    check_free([out, _manifest(out)] if configmap else [out], source, overwrite)
 
 
 def _character(delimiter: str | None) -> str | None:
@@ -90,36 +112,57 @@ def _measure(artifact: Path | None, tokenizer: Path | None, buckets: str | None)
     return lengths.tokens(tokenizer, edges) if tokenizer else lengths.characters(edges)
 
 
-def _select(reader: Reader, measure: Measure, count: int, seed: int, exact: bool) -> Selection:
+def _select(
+    reader: Reader, measure: Measure, count: int, seed: int, exact: bool, step: Callable[[str], None]
+) -> Selection:
     """Read in one pass; only where samples name each other everything is kept, which takes a second one."""
     from numaserve_models.errors import ExportError
-    from numaserve_models.samples.select import known_by_name, select
+    from numaserve_models.samples.select import select
 
-    related: list[int] = []
+    named_others = False
 
     def alone() -> Iterator[Sample]:
-        for sample in reader:
-            if sample.relevant:
-                related.append(sample.line)
+        nonlocal named_others
+        for number, sample in enumerate(reader, 1):
+            named_others |= bool(sample.relevant)
+            if number % LINES_A_STEP == 0:
+                step(f"{number} texts read")
             yield replace(sample, relevant=())
 
     found = select(alone(), measure, count, seed, exact)
-    if related:
-        everything = list(reader.again())
-        found = select(everything, measure, count, seed, exact, known_by_name(everything))
+    if named_others:
+        related = _related(reader, exact)
+        again = select(related.samples, measure, count, seed, exact, related.known)
+        found = replace(again, duplicates=found.duplicates, conflicts=found.conflicts, unknown=len(related.unknown))
     if not found.samples:
         raise ExportError(f"{reader.path} holds no text that can be a sample")
     return found
 
 
-def _write(found: Selection, out: Path, configmap: str | None, namespace: str | None, overwrite: bool) -> None:
+def _related(reader: Reader, exact: bool) -> Related:
+    from numaserve_models.errors import ExportError
+    from numaserve_models.samples.relate import relate
+
+    if not reader.path.is_file():
+        raise ExportError(f"{reader.path} names relevant samples, which takes two passes: write it to a file first")
+    related = relate(reader.again(), exact)
+    if related.unknown and not reader.skip:
+        line, name = related.unknown[0]
+        raise ExportError(
+            f"{reader.path} line {line} names {name} as relevant, and no usable sample has that id or index "
+            f"({len(related.unknown)} such in all): correct it, or leave such names out with --skip-invalid"
+        )
+    return related
+
+
+def _write(found: Selection, out: Path, configmap: str | None, namespace: str | None) -> None:
     from numaserve_models.samples.write import configmap_yaml, json_lines, write_whole
 
     lines = json_lines(found.samples)
     files = {out: lines}
     if configmap:
         files[_manifest(out)] = configmap_yaml(configmap, namespace, lines)
-    write_whole(files, overwrite)
+    write_whole(files)
 
 
 def _manifest(out: Path) -> Path:
@@ -164,6 +207,10 @@ def _shortcomings(found: Selection, reader: Reader) -> list[str]:
         told.append(f"left out {reader.skipped.total()} of {reader.records} lines: {reader.faults()}")
     if found.duplicates:
         told.append(f"left out {found.duplicates} duplicates")
+    if found.conflicts:
+        told.append(f"{found.conflicts} texts come with different labels: the first label is kept")
+    if found.unknown:
+        told.append(f"left out {found.unknown} names of relevant samples that no usable sample has")
     if found.crowded_out:
         told.append(f"left out {found.crowded_out} samples whose relevant ones did not fit: raise --count to keep them")
     return told
@@ -179,11 +226,12 @@ def _extras(found: Selection) -> str:
 
 
 def _usage(found: Selection, out: Path, configmap: str | None) -> list[str]:
-    from numaserve_models.samples.write import gate_digest
+    from numaserve_models.samples.write import gate_digest, json_lines, too_large
 
     if configmap is None:
         return [
-            "use them in a gate: add --configmap NAME, or compare artifacts with `numaserve models compare --samples`"
+            too_large(json_lines(found.samples))
+            or "use them in a gate: add --configmap NAME, or compare artifacts with `numaserve models compare --samples`"
         ]
     # Client-side apply copies the object into an annotation of at most 256 KiB.
     return [

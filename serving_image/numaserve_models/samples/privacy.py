@@ -1,4 +1,4 @@
-"""Likely personal data in sample texts: found by form and check digits, counted, and never shown in full.
+"""Likely personal data in samples: found by form and check digits, counted, and never shown.
 
 A warning, not a proof: names and addresses have no form to go by, and an order number may look like a telephone's.
 """
@@ -6,6 +6,7 @@ A warning, not a proof: names and addresses have no form to go by, and an order 
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -36,17 +37,20 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """One kind of personal data: how often it was found, the lines of the source, and the first one masked."""
+    """One kind of personal data: how often it was found, the lines of the source, and where the first one begins."""
 
     kind: str
     count: int
     lines: tuple[int, ...]
-    example: str
+    field: str
+    character: int
 
     def __str__(self) -> str:
         shown = ", ".join(map(str, self.lines[:SHOWN_LINES])) + (" …" if len(self.lines) > SHOWN_LINES else "")
         word = "line" if len(self.lines) == 1 else "lines"
-        return f"{self.kind}: {self.count} in {word} {shown}, e.g. {self.example}"
+        return (
+            f"{self.kind}: {self.count} in {word} {shown}; the first at character {self.character} of its {self.field}"
+        )
 
 
 def luhn(digits: str) -> bool:
@@ -130,32 +134,36 @@ _FORMS: tuple[tuple[str, re.Pattern[str], Check], ...] = (
 def find(text: str) -> list[Match]:
     """Likely personal data of one text, in order."""
     found: list[Match] = []
+    taken = bytearray(len(text))
     for kind, form, check in _FORMS:
         for match in form.finditer(text):
             end = match.start() + check(match.group())
-            if end > match.start() and not any(m.start < end and match.start() < m.end for m in found):
+            if end > match.start() and not any(taken[match.start() : end]):
+                taken[match.start() : end] = b"\1" * (end - match.start())
                 found.append(Match(kind, match.start(), end))
     return sorted(found, key=lambda match: match.start)
 
 
 def scan(samples: Iterable[Sample]) -> list[Suspicion]:
     """Every kind found in samples, most frequent first."""
-    places: dict[str, list[tuple[int, str]]] = {}
-    for line, kind, value in _places(samples):
-        places.setdefault(kind, []).append((line, value))
+    places: dict[str, list[tuple[int, str, int]]] = {}
+    for sample in samples:
+        for field, value in _fields(sample):
+            for match in find(value):
+                places.setdefault(match.kind, []).append((sample.line, field, match.start + 1))
     told = [
-        Suspicion(kind, len(found), tuple(dict.fromkeys(line for line, _ in found)), masked(found[0][1]))
+        Suspicion(kind, len(found), tuple(dict.fromkeys(line for line, *_ in found)), *found[0][1:])
         for kind, found in places.items()
     ]
     return sorted(told, key=lambda suspicion: (-suspicion.count, suspicion.kind))
 
 
-def masked(value: str) -> str:
-    """The first two characters: enough to find it in its line, too little to be it."""
-    return value[:2] + "…"
-
-
-def _places(samples: Iterable[Sample]) -> Iterator[tuple[int, str, str]]:
-    for sample in samples:
-        for match in find(sample.text):
-            yield sample.line, match.kind, sample.text[match.start : match.end]
+def _fields(sample: Sample) -> Iterator[tuple[str, str]]:
+    """Everything that is written, by the name of its field."""
+    yield "text", sample.text
+    if sample.query is not None:
+        yield "query", sample.query
+    if sample.id is not None:
+        yield "id", sample.id
+    if sample.label is not None:
+        yield "label", sample.label if isinstance(sample.label, str) else json.dumps(sample.label, ensure_ascii=False)

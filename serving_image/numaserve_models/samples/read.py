@@ -1,4 +1,4 @@
-"""Reading sample texts from plain text, CSV or JSON lines: streamed, and every bad line named by its number."""
+"""Reading sample texts from plain text, CSV, TSV or JSON lines: streamed, and every bad line named by its number."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +19,8 @@ MAX_CHARACTERS = 200_000
 """Longest text a gate accepts (numaserve_operator.gates.samples.MAX_CHARACTERS; a test holds them equal)."""
 MAX_LINE_BYTES = 8 * MAX_CHARACTERS
 """Longest line kept in memory: a text of escapes and some labels fit."""
+EMPTY = "empty"
+"""What is said of a line without text. It is no fault: it is passed over, counted and named."""
 TOO_LONG = f"longer than {MAX_LINE_BYTES} bytes"
 SHOWN_LINES = 5
 _SEPARATORS = re.compile(r"[\s,;|]+")
@@ -33,13 +36,14 @@ class Format(StrEnum):
 
     TXT = "txt"
     CSV = "csv"
+    TSV = "tsv"
     JSONL = "jsonl"
 
 
 _SUFFIXES = {
     ".txt": Format.TXT,
     ".csv": Format.CSV,
-    ".tsv": Format.CSV,
+    ".tsv": Format.TSV,
     ".jsonl": Format.JSONL,
     ".ndjson": Format.JSONL,
 }
@@ -47,9 +51,10 @@ _SUFFIXES = {
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A text and where it stands: ``line`` counts from 1, ``index`` counts records from 0.
+    """A text and where it stands: ``line`` counts from 1, ``index`` counts records from 0, blank lines being none.
 
     ``relevant`` names other samples by their ``id`` or their ``index``; ``label`` is the file's own value, or None.
+    ``query`` is what a cross-encoder reads before the text.
     """
 
     text: str
@@ -58,6 +63,7 @@ class Sample:
     id: str | None = None
     label: Any = None
     relevant: tuple[str, ...] = ()
+    query: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +74,16 @@ class Columns:
     label: str | None = None
     relevant: str | None = None
     id: str | None = None
+    query: str | None = None
 
     def optional(self) -> dict[str, str]:
-        """Field by what it holds."""
-        return {"label": self.label or "label", "relevant": self.relevant or "relevant", "id": self.id or "id"}
+        """Field by what it holds; the texts' own field is nothing else unless the user says so."""
+        given = {"label": self.label, "relevant": self.relevant, "id": self.id, "query": self.query}
+        return {what: name or what for what, name in given.items() if name or what != self.text}
 
     def asked(self) -> list[str]:
         """Names the user gave beside the text's."""
-        return [name for name in (self.label, self.relevant, self.id) if name]
+        return [name for name in (self.label, self.relevant, self.id, self.query) if name]
 
 
 class _Bad(Exception):
@@ -86,8 +94,9 @@ class _Bad(Exception):
 class Reader:
     """The samples of one file, read once by iterating.
 
-    A line that cannot be a sample is skipped and counted in ``skipped`` when ``skip`` is set. Otherwise the end of the
-    file raises ExportError with every kind of fault and the lines where it stands.
+    A line without text is passed over and counted in ``skipped``, and so is one that cannot be a sample when ``skip`` is
+    set. Otherwise the end of the file raises ExportError with every kind of fault and the lines where it stands.
+    ``records`` counts all lines, or the rows of a CSV.
     """
 
     path: Path
@@ -97,6 +106,7 @@ class Reader:
     skip: bool = False
     skipped: Counter[str] = field(default_factory=Counter)
     records: int = 0
+    _index: int = 0
     _lines: dict[str, list[int]] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
 
@@ -105,21 +115,30 @@ class Reader:
         return Reader(self.path, self.format, self.columns, self.delimiter, self.skip)
 
     def __iter__(self) -> Iterator[Sample]:
-        kind = self.format or _format_of(self.path)
-        records = {Format.TXT: self._plain, Format.CSV: self._csv, Format.JSONL: self._jsonl}[kind]
+        kind = self._kind
+        records = {Format.TXT: self._plain, Format.CSV: self._csv, Format.TSV: self._csv, Format.JSONL: self._jsonl}[
+            kind
+        ]
         with self.path.open("rb") as stream:
-            _refuse_utf16(stream, self.path)
+            _skip_bom(stream, self.path)
             for line, fields in records(stream):
                 sample = self._sample(line, fields)
                 if sample:
                     yield sample
         self._finish()
 
+    @property
+    def _kind(self) -> Format:
+        return self.format or _format_of(self.path)
+
     def _sample(self, line: int, fields: Fields | _Bad) -> Sample | None:
-        index, self.records = self.records, self.records + 1
+        self.records += 1
+        index = self._index
         try:
             if isinstance(fields, _Bad):
+                self._index += str(fields) != EMPTY
                 raise fields
+            self._index += 1
             names = self.columns.optional()
             given = {what: fields[name] for what, name in names.items() if fields.get(name) not in (None, "")}
             self._seen.update(names[what] for what in given)
@@ -130,6 +149,7 @@ class Reader:
                 id=_id(given.get("id")),
                 label=_label(given.get("label")),
                 relevant=_relevant(given.get("relevant")),
+                query=_text(given["query"], names["query"]) if "query" in given else None,
             )
         except _Bad as fault:
             self._fault(line, str(fault))
@@ -141,16 +161,17 @@ class Reader:
         if len(lines) < SHOWN_LINES:
             lines.append(line)
 
-    def faults(self) -> str:
-        """Every kind of fault with its first lines; empty when there was none."""
-        return "; ".join(f"{what} ({_numbers(self._lines[what], count)})" for what, count in self.skipped.items())
+    def faults(self, *besides: str) -> str:
+        """Every kind of fault with its first lines, ``besides`` some; empty when there was none."""
+        told = {what: count for what, count in self.skipped.items() if what not in besides}
+        return "; ".join(f"{what} ({_numbers(self._lines[what], count)})" for what, count in told.items())
 
     def _finish(self) -> None:
-        if self.skipped and not self.skip:
-            total = self.skipped.total()
-            count = "1 line cannot be a sample" if total == 1 else f"{total} lines cannot be samples"
+        bad = self.skipped.total() - self.skipped[EMPTY]
+        if bad and not self.skip:
+            count = "1 line cannot be a sample" if bad == 1 else f"{bad} lines cannot be samples"
             raise ExportError(
-                f"{self.path}: {count}: {self.faults()}. Correct them, or leave them out with --skip-invalid"
+                f"{self.path}: {count}: {self.faults(EMPTY)}. Correct them, or leave them out with --skip-invalid"
             )
         missing = [name for name in self.columns.asked() if name not in self._seen]
         if missing and self.records:
@@ -166,7 +187,7 @@ class Reader:
 
     def _csv(self, stream: IO[bytes]) -> Iterator[tuple[int, Fields | _Bad]]:
         csv.field_size_limit(MAX_LINE_BYTES)
-        delimiter = self.delimiter or ("\t" if self.path.suffix == ".tsv" else ",")
+        delimiter = self.delimiter or ("\t" if self._kind is Format.TSV else ",")
         rows = csv.reader(
             (_for_csv(line) for _, line in _lines_of(stream, keep_undecoded=True)), delimiter=delimiter, strict=True
         )
@@ -178,23 +199,31 @@ class Reader:
             except StopIteration:
                 return
             except csv.Error as error:
-                yield begin, _Bad(f"not CSV: {error}")
+                yield begin, _Bad(_not_csv(error))
                 continue
             yield begin, _row(header, row)
 
     def _header(self, rows: Any) -> list[str]:
         try:
             header = [name.strip() for name in next(rows)]
-        except (StopIteration, csv.Error) as error:
+        except StopIteration as error:
             raise ExportError(
                 f"{self.path} has no header line: write the columns' names into the first line"
             ) from error
+        except csv.Error as error:
+            raise ExportError(f"{self.path} line 1, the columns' names, is {_not_csv(error)}") from error
+        if any(_SURROGATE.search(name) for name in header):
+            raise ExportError(f"{self.path} line 1, the columns' names, is not UTF-8 or too long: save it as UTF-8")
         for name in [self.columns.text, *self.columns.asked()]:
             if name not in header:
                 found = ", ".join(header)
                 raise ExportError(
                     f"{self.path} has no column {name}, it has: {found}. Name the texts' one with --column, or another --delimiter"
                 )
+        used = {self.columns.text, *self.columns.optional().values()}
+        twice = [name for name, count in Counter(header).items() if count > 1 and name in used]
+        if twice:
+            raise ExportError(f"{self.path} has two columns {twice[0]}: give each a name of its own")
         return header
 
 
@@ -205,11 +234,13 @@ def _format_of(path: Path) -> Format:
     return found
 
 
-def _refuse_utf16(stream: IO[bytes], path: Path) -> None:
-    begin = stream.read(3)
+def _skip_bom(stream: BufferedReader, path: Path) -> None:
+    """Go to the first character; a pipe cannot be wound back. Refuses UTF-16."""
+    begin = stream.peek(3)[:3]
     if begin[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise ExportError(f"{path} is UTF-16: save it as UTF-8")
-    stream.seek(3 if begin == b"\xef\xbb\xbf" else 0)
+    if begin == b"\xef\xbb\xbf":
+        stream.read(3)
 
 
 def _lines_of(stream: IO[bytes], keep_undecoded: bool = False) -> Iterator[tuple[int, str | _Bad]]:
@@ -231,9 +262,16 @@ def _for_csv(line: str | _Bad) -> str:
     return (_TOO_LONG if isinstance(line, _Bad) else line) + "\n"
 
 
+def _not_csv(error: csv.Error) -> str:
+    what = str(error)
+    if what.startswith("new-line character"):  # the rest of that message is for programmers
+        what = "a carriage return outside of quotes"
+    return f"not CSV: {what}"
+
+
 def _row(header: list[str], row: list[str]) -> Fields | _Bad:
     if not row:
-        return _Bad("empty")
+        return _Bad(EMPTY)
     if any(_TOO_LONG in cell for cell in row):
         return _Bad(TOO_LONG)
     if any(_UNDECODED.search(cell) for cell in row):
@@ -245,7 +283,7 @@ def _row(header: list[str], row: list[str]) -> Fields | _Bad:
 
 def _object(line: str) -> Fields | _Bad:
     if not line.strip():
-        return _Bad("empty")
+        return _Bad(EMPTY)
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -256,7 +294,7 @@ def _object(line: str) -> Fields | _Bad:
 def _text(value: object, column: str) -> str:
     """A text that a tokenizer and a gate accept."""
     if value is None or (isinstance(value, str) and not value.strip()):
-        raise _Bad("empty" if value is not None else f"without the field {column} (--column names it)")
+        raise _Bad(EMPTY if value is not None else f"without the field {column} (--column names it)")
     if not isinstance(value, str):
         raise _Bad(f"{column} is no text")
     if _SURROGATE.search(value):
@@ -278,7 +316,10 @@ def _id(value: object) -> str | None:
 
 def _label(value: object) -> object:
     """Whatever the file has: a class, several, or entities with offsets; only broken text is refused."""
-    _clean(json.dumps(value, ensure_ascii=False), "label")
+    try:
+        _clean(json.dumps(value, ensure_ascii=False, allow_nan=False), "label")
+    except ValueError as error:
+        raise _Bad("label is no finite number") from error
     return value
 
 

@@ -1,7 +1,7 @@
 """Choosing a sample set: without duplicates, every length alike, the same for the same seed. Pure.
 
 A text's place in the draw is a hash of the seed and its normalised form. So the choice depends neither on the order of
-the file nor on how often a text stands in it, and one pass over a file of any size keeps only what may be chosen.
+the file nor on how often a text stands in it, and one pass over a file of any size keeps only what may be chosen, and a hash of every distinct text.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import itertools
+import json
 import math
 from bisect import bisect_left
 from collections import Counter
@@ -49,6 +50,10 @@ class Selection:
     duplicates: int
     crowded_out: int
     """Samples left out because the ones relevant to them did not fit any more."""
+    conflicts: int
+    """Texts that came again with another label than the first."""
+    unknown: int = 0
+    """Names of relevant samples that no sample has; they are left out."""
 
 
 @dataclass
@@ -77,29 +82,37 @@ def normalised(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
+def identity(sample: Sample, exact: bool) -> str:
+    """What duplicates have in common: the text, and the query before it where there is one (neither holds a NUL)."""
+    parts = [sample.text] if sample.query is None else [sample.query, sample.text]
+    return "\0".join(part if exact else normalised(part) for part in parts)
+
+
 @dataclass
 class _Draw:
-    """Ranks of texts, and which sample was the first to have each."""
+    """Ranks of texts: which have been seen, and with which label first."""
 
     seed: int
     exact: bool
-    known: Mapping[str, Sample]
-    first: dict[int, int] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
+    labels: dict[int, int] = field(default_factory=dict)
+    conflicting: set[int] = field(default_factory=set)
 
-    def rank(self, text: str) -> int:
-        """Place of a text in the draw; duplicates share it."""
-        key = text if self.exact else normalised(text)
-        digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8, key=str(self.seed).encode())
+    def rank(self, sample: Sample) -> int:
+        """Place of a sample in the draw; duplicates share it."""
+        key = identity(sample, self.exact).encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(key, digest_size=8, key=str(self.seed).encode()[:64])
         return int.from_bytes(digest.digest(), "big")
 
-    def relevant(self, sample: Sample) -> list[int]:
-        """Indices of the samples relevant to one: each itself, or the first that has its text."""
-        for name in sample.relevant:
-            if name not in self.known:
-                raise ExportError(
-                    f"line {sample.line} names {name} as relevant, and no usable sample has that id or index"
-                )
-        return [self.first[self.rank(self.known[name].text)] for name in sample.relevant]
+    def is_new(self, rank: int, sample: Sample) -> bool:
+        """Whether it is the first of its text; takes note of it and of its label."""
+        if sample.label is not None:
+            label = hash(json.dumps(sample.label, sort_keys=True))
+            if self.labels.setdefault(rank, label) != label:
+                self.conflicting.add(rank)
+        before = len(self.seen)
+        self.seen.add(rank)
+        return len(self.seen) > before
 
 
 def select(
@@ -108,47 +121,38 @@ def select(
 ) -> Selection:  # fmt: skip
     """At most ``count`` samples, equally many of each length bucket as far as there are any.
 
-    ``exact`` takes texts for duplicates only when they are equal to the last character. ``known`` finds samples by id
-    or index and is needed where samples name relevant ones, which are chosen along with them.
+    ``exact`` takes texts for duplicates only when they are equal to the last character. ``known`` finds the samples that
+    others name as relevant, which are chosen along with them (numaserve_models.samples.relate).
     """
     if not 1 <= count <= MAX_SAMPLES:
         raise ExportError(f"{count} samples: a gate compares 1 to {MAX_SAMPLES}")
-    draw = _Draw(seed, exact, known or {})
-    pools = [_Pool(count) for _ in range(len(measure.edges) + 1)]
+    draw = _Draw(seed, exact)
+    # Where groups are chosen, one too large leaves its place to others: any may be needed.
+    size = max(count, len(known or {}))
+    pools = [_Pool(size) for _ in range(len(measure.edges) + 1)]
     duplicates = sum(_offer(chunk, draw, pools, measure) for chunk in _chunks(samples))
     available = [pool.available for pool in pools]
-    order = _turns([pool.drawn() for pool in pools], quotas(available, count))
-    chosen, crowded_out = _with_relevant(order, count, draw)
+    drawn, shares = [pool.drawn() for pool in pools], quotas(available, count)
+    order, spare = (
+        _turns([p[:n] for p, n in zip(drawn, shares, strict=True)]),
+        _turns([p[n:] for p, n in zip(drawn, shares, strict=True)]),
+    )
+    chosen, crowded_out = _with_relevant(order, spare, count, known or {})
     wanted = quotas([math.inf] * len(measure.edges) + [available[-1]], count)
-    return Selection(_renumbered(chosen, draw), _strata(available, wanted, chosen, measure), duplicates, crowded_out)
+    strata = _strata(available, wanted, chosen, measure)
+    return Selection(_renumbered(chosen, known or {}), strata, duplicates, crowded_out, len(draw.conflicting))
 
 
 def _offer(chunk: Sequence[Sample], draw: _Draw, pools: Sequence[_Pool], measure: Measure) -> int:
     """Put the new texts of a chunk into the pools of their lengths; how many were duplicates."""
     fresh = []
     for sample in chunk:
-        rank = draw.rank(sample.text)
-        if draw.first.setdefault(rank, sample.index) == sample.index:
+        rank = draw.rank(sample)
+        if draw.is_new(rank, sample):
             fresh.append((rank, sample))
-    for (rank, sample), length in zip(fresh, measure.lengths([s.text for _, s in fresh]), strict=True):
+    for (rank, sample), length in zip(fresh, measure.lengths([_read(s) for _, s in fresh]), strict=True):
         pools[bisect_left(measure.edges, length)].offer(rank, sample)
     return len(chunk) - len(fresh)
-
-
-def known_by_name(samples: Iterable[Sample]) -> dict[str, Sample]:
-    """Samples by what others call them: by id as soon as one has an id, by index otherwise. Raises ExportError."""
-    everything = list(samples)
-    named = [sample for sample in everything if sample.id is not None]
-    if not named:
-        return {str(sample.index): sample for sample in everything}
-    known: dict[str, Sample] = {}
-    for sample in named:
-        first = known.setdefault(str(sample.id), sample)
-        if first is not sample:
-            raise ExportError(
-                f"id {sample.id} is given twice, in lines {first.line} and {sample.line}: make ids distinct"
-            )
-    return known
 
 
 def quotas(available: Sequence[float], count: int) -> list[int]:
@@ -181,44 +185,57 @@ def _chunks(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
         yield chunk
 
 
-def _turns(drawn: Sequence[list[Sample]], given: Sequence[int]) -> list[Sample]:
-    """The chosen of every bucket in turn, so that relevant samples crowd out no single length."""
-    rows = itertools.zip_longest(*(pool[:n] for pool, n in zip(drawn, given, strict=True)))
-    return [sample for row in rows for sample in row if sample is not None]
+def _read(sample: Sample) -> str:
+    """All that a model reads of a sample."""
+    return sample.text if sample.query is None else f"{sample.query} {sample.text}"
 
 
-def _with_relevant(order: Sequence[Sample], count: int, draw: _Draw) -> tuple[list[Sample], int]:
-    """Samples in order, each together with the ones relevant to it or not at all; and how many did not fit."""
-    by_index = {sample.index: sample for sample in draw.known.values()}
+def _turns(drawn: Sequence[list[Sample]]) -> list[Sample]:
+    """The samples of every bucket in turn, so that relevant samples crowd out no single length."""
+    return [sample for row in itertools.zip_longest(*drawn) for sample in row if sample is not None]
+
+
+def _with_relevant(
+    order: Sequence[Sample], spare: Sequence[Sample], count: int, known: Mapping[str, Sample]
+) -> tuple[list[Sample], int]:
+    """Samples in order, each together with the ones relevant to it or not at all; and how many did not fit.
+
+    ``spare`` ones take the places that groups too large have left.
+    """
     chosen: dict[int, Sample] = {}
     crowded_out = 0
-    for sample in order:
-        group = {sample.index: sample, **{index: by_index[index] for index in draw.relevant(sample)}}
-        if len(chosen.keys() | group.keys()) > count:
-            crowded_out += sample.index not in chosen
-        else:
+    for turn, sample in enumerate(itertools.chain(order, spare)):
+        if len(chosen) == count and turn >= len(order):
+            break
+        group = {sample.index: sample} | {known[name].index: known[name] for name in sample.relevant}
+        if len(chosen) + len(group.keys() - chosen.keys()) <= count:
             chosen.update(group)
+        elif turn < len(order) and sample.relevant and sample.index not in chosen:
+            crowded_out += 1
     return list(chosen.values()), crowded_out
 
 
-def _renumbered(chosen: Sequence[Sample], draw: _Draw) -> tuple[Sample, ...]:
+def _renumbered(chosen: Sequence[Sample], known: Mapping[str, Sample]) -> tuple[Sample, ...]:
     """In the source's order, relevance told by id where there is one and by the place in this set otherwise.
 
     What a relevant sample brought along may name others that are not here: those are left out of its relevance.
     """
     ordered = sorted(chosen, key=lambda sample: sample.index)
     place = {sample.index: (sample.id or str(number)) for number, sample in enumerate(ordered)}
-    renumbered = []
-    for number, sample in enumerate(ordered):
-        kept = dict.fromkeys(place[index] for index in draw.relevant(sample) if index in place)
-        renumbered.append(replace(sample, index=number, relevant=tuple(kept)))
-    return tuple(renumbered)
+    return tuple(
+        replace(
+            sample,
+            index=number,
+            relevant=tuple(place[known[name].index] for name in sample.relevant if known[name].index in place),
+        )
+        for number, sample in enumerate(ordered)
+    )
 
 
 def _strata(
     available: Sequence[int], wanted: Sequence[int], chosen: Sequence[Sample], measure: Measure
 ) -> tuple[Stratum, ...]:
-    lengths = measure.lengths([sample.text for sample in chosen])
+    lengths = measure.lengths([_read(sample) for sample in chosen])
     counts = Counter(bisect_left(measure.edges, length) for length in lengths)
     return tuple(Stratum(name, available[i], wanted[i], counts[i]) for i, name in enumerate(bucket_names(measure)))
 
