@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -293,17 +294,24 @@ def _object(line: str) -> Fields | _Bad:
 
 def _text(value: object, column: str) -> str:
     """A text that a tokenizer and a gate accept."""
-    if value is None or (isinstance(value, str) and not value.strip()):
-        raise _Bad(EMPTY if value is not None else f"without the field {column} (--column names it)")
+    if value is None:
+        raise _Bad(f"without the field {column} (--column names it)")
     if not isinstance(value, str):
         raise _Bad(f"{column} is no text")
     if _SURROGATE.search(value):
         raise _Bad("a lone surrogate")
     if "\0" in value:
         raise _Bad("a NUL character")
+    if all(map(_invisible, value)):
+        raise _Bad(EMPTY)
     if len(value) > MAX_CHARACTERS:
         raise _Bad(f"longer than {MAX_CHARACTERS} characters")
     return value
+
+
+def _invisible(character: str) -> bool:
+    """White space, controls and marks such as a zero-width space: a tokenizer may make no token of them."""
+    return character.isspace() or unicodedata.category(character) in ("Cc", "Cf")
 
 
 def _id(value: object) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -100,6 +101,19 @@ def test_blank_lines_are_no_records_and_bad_ones_are(tmp_path: Path) -> None:
     assert [(sample.text, sample.index) for sample in found] == [("a", 0), ("b", 2)]
 
 
+@pytest.mark.parametrize("text", ["", " ", "\n", "\u200b", "\ufeff \u2060", "\x01\u3000"])
+def test_a_text_that_nobody_sees_is_empty(tmp_path: Path, text: str) -> None:
+    """A tokenizer may make nothing of it, and then the answer has no direction or is NaN, alone or in a batch."""
+    found = reader(tmp_path, "".join(json.dumps({"text": t}) + "\n" for t in ("good", text, "a")))
+    assert texts(found) == ["good", "a"]
+    assert found.faults() == "empty (line 2)"
+
+
+@pytest.mark.parametrize("text", ["a", "42", "\u0301", "🙂", "\U0001fae8\u200d", ".", "\u200bx"])
+def test_a_short_text_is_one(tmp_path: Path, text: str) -> None:
+    assert texts(reader(tmp_path, json.dumps({"text": text}) + "\n")) == [text]
+
+
 BAD = [
     ("a.jsonl", b'{"text": "\xff"}', "invalid UTF-8"),
     ("a.txt", b"caf\xe9", "invalid UTF-8"),
@@ -112,6 +126,9 @@ BAD = [
     ("a.jsonl", b'{"text": "\\ud800"}', "a lone surrogate"),
     ("a.jsonl", b'{"text": "\\u0000"}', "a NUL character"),
     ("a.txt", b"a\0b", "a NUL character"),
+    ("a.txt", b"\0", "a NUL character"),
+    ("a.jsonl", b'{"text": "\\u0000a"}', "a NUL character"),
+    ("a.jsonl", b'{"text": "a\\udc00\\ud800b"}', "a lone surrogate"),
     ("a.txt", b"x" * (MAX_CHARACTERS + 1), f"longer than {MAX_CHARACTERS} characters"),
     ("a.txt", b"x" * (MAX_LINE_BYTES * 2 + 3), f"longer than {MAX_LINE_BYTES} bytes"),
     ("a.csv", b"x" * (MAX_LINE_BYTES * 2 + 3), f"longer than {MAX_LINE_BYTES} bytes"),

@@ -166,6 +166,10 @@ def test_one_text_under_two_queries_is_two_samples() -> None:
     assert [sample.query for sample in select(source, MEASURE, 9).samples] == ["q", "r", None]
 
 
+def test_where_a_query_ends_matters() -> None:
+    assert len(select([Sample("bc", 1, 0, query="a"), Sample("c", 2, 1, query="ab")], MEASURE, 9).samples) == 2
+
+
 def test_a_query_counts_to_the_length() -> None:
     found = select([Sample("abc", 1, 0, query="abcdefgh")], MEASURE, 1)
     assert [stratum.chosen for stratum in found.strata] == [0, 0, 1, 0]
@@ -203,6 +207,19 @@ def test_a_tokenizer_that_is_none_is_refused(tmp_path: Path, content: str) -> No
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(ExportError, match="not a usable tokenizer"):
         tokens(tmp_path / "tokenizer.json")
+
+
+def test_a_tokenizer_that_panics_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    """Its panics are no Exception, and would end the command with a Rust backtrace (as in tokenizers#1349)."""
+    document = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "pre_tokenizer": None,
+        "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}, "post_processor": None, "decoder": None,
+        "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
+    }  # fmt: skip
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    with pytest.raises(ExportError, match="not a usable tokenizer") as error:
+        tokens(tmp_path / "tokenizer.json")
+    assert not isinstance(error.value.__cause__, Exception)
 
 
 # Relevance
@@ -264,6 +281,15 @@ def test_a_group_too_large_leaves_its_place_to_others() -> None:
     kept = [len(pick(source, 3, seed).samples) for seed in range(20)]
     assert kept == [3] * 20
     assert any(pick(source, 3, seed).crowded_out for seed in range(20))
+
+
+def test_what_came_along_with_another_is_not_left_out() -> None:
+    source = numbered([f"t{n}" for n in range(6)])
+    source[0], source[1] = replace(source[0], relevant=("1",)), replace(source[1], relevant=("2", "3", "4"))
+    for seed in range(30):
+        found = pick(source, 2, seed)
+        kept = {sample.line for sample in found.samples}
+        assert found.crowded_out <= len({1, 2} - kept)
 
 
 def test_pairs_a_line_become_one_sample_with_all_that_is_relevant() -> None:
