@@ -211,7 +211,7 @@ def test_a_tokenizer_that_is_none_is_refused(tmp_path: Path, content: str) -> No
 
 def test_a_tokenizer_that_panics_is_refused_in_one_sentence(tmp_path: Path) -> None:
     """Its panics are no Exception, and would end the command with a Rust backtrace (as in tokenizers#1349)."""
-    document = {
+    document: dict[str, object] = {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "pre_tokenizer": None,
         "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}, "post_processor": None, "decoder": None,
         "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
