@@ -16,7 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
+from numaserve_api.config import Scheme
+from numaserve_api.resource import LocalName, Samples
+from numaserve_models.artifact import open_artifact
 from numaserve_models.cli import app
+from numaserve_models.quantize import Bounds, QuantizeRequest, quantize
 from numaserve_models.quantize.calibration import read_texts
 from numaserve_models.samples.digest import samples_digest
 from numaserve_models.samples.read import Sample
@@ -24,6 +28,8 @@ from numaserve_models.samples.write import MAX_CONFIGMAP_BYTES, configmap_yaml, 
 from numaserve_models.texts import read_samples
 from numaserve_operator.cli.compare import read_samples as compare_samples
 from numaserve_operator.gates.samples import digest_of, parse_configmap
+from tests.unit.models.tiny_encoder import write_tiny
+from tests.unit.serving.conftest import WORDS
 
 ODD = ["plain", 'a "quoted" \\ one', "two\nlines", "sep\u2028arated\u0085here\x0c", "日本語 テキスト", "🙂👩\u200d👩\u200d👧 ok", "#: - {yaml: no}", "\ttab", "\ufeffbom", "e\u0301 \u00a0x"]  # fmt: skip
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(str.strip)
@@ -62,6 +68,28 @@ def test_every_reader_reads_what_is_written(tmp_path: Path) -> None:
     assert list(parse_configmap(configmap).texts) == ODD
     assert list(parse_configmap(compare_samples(out)).texts) == ODD
     assert parse_configmap(configmap).digest in result.stderr
+    [named] = [line for line in result.stderr.splitlines() if line.startswith("name them:")]
+    where = yaml.safe_load(named.split("spec.rollout.gates.samples:")[1])
+    assert Samples.model_validate(where).config_map_ref == LocalName(name=configmap["metadata"]["name"])
+
+
+def test_a_set_calibrates_an_int8_artifact_by_the_printed_digest(tmp_path: Path) -> None:
+    """The artifact's own tokenizer and buckets choose; calibration and report then name the same set."""
+    write_tiny(tmp_path / "fp32")
+    documents = [
+        {"text": " ".join(WORDS[3 + (n + i) % (len(WORDS) - 3)] for i in range(1 + n % 40)) + f" {n}"}
+        for n in range(200)
+    ]
+    out = tmp_path / "samples.jsonl"
+    result = run(source(tmp_path, documents), "--out", out, "--artifact", tmp_path / "fp32", "--count", 24)
+    assert result.exit_code == 0, result.output
+    assert f"1–{open_artifact(tmp_path / 'fp32').config.buckets[0]} tokens" in result.stderr
+    quantize(
+        tmp_path / "fp32", tmp_path / "int8", QuantizeRequest(Scheme.INT8, calibration=out, bounds=Bounds(0.0, 0.0))
+    )
+    calibration = open_artifact(tmp_path / "int8").manifest.quantization.calibration
+    assert calibration is not None
+    assert (calibration.hash, calibration.samples) == (result.stdout.strip(), 24)
 
 
 @given(st.lists(TEXT, min_size=1, max_size=5))
