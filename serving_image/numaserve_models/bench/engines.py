@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -48,7 +49,7 @@ class TorchEngine:
         import torch
 
         if variant == "ipex":
-            _import_ipex(torch.__version__)
+            _import_ipex()
         if threads:
             torch.set_num_threads(threads)
         from numaserve_models.bench.prepare import load_network
@@ -82,19 +83,26 @@ def _variant(torch: Any, module: Any, variant: str) -> Any:
     if variant == "int8":
         return torch.ao.quantization.quantize_dynamic(module, {torch.nn.Linear}, dtype=torch.qint8)
     if variant == "ipex":
-        return _import_ipex(torch.__version__).optimize(module)
+        return _import_ipex().optimize(module)
     return module
 
 
-def _import_ipex(torch_version: str) -> Any:
+IPEX = "intel_extension_for_pytorch"
+
+
+def no_ipex(why: str) -> str:
+    """The sentence of a rung that has no extension of Intel's to run on."""
+    return (
+        f"{IPEX} cannot be imported ({why}): each of its releases works with one version of PyTorch, the last with 2.8, and "
+        f"PyTorch is {version('torch')} here"
+    )
+
+
+def _import_ipex() -> Any:
     try:
-        ipex = importlib.import_module("intel_extension_for_pytorch")
+        return importlib.import_module(IPEX)
     except Exception as error:  # it refuses other versions of torch in more than one way
-        raise ExportError(
-            f"intel_extension_for_pytorch cannot be imported ({str(error).splitlines()[0]}): each of its releases works "
-            f"with one version of PyTorch, the last with 2.8, and PyTorch is {torch_version} here"
-        ) from error
-    return ipex
+        raise ExportError(no_ipex(str(error).partition("\n")[0])) from error
 
 
 class OnnxEngine:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from numaserve_api.config import DEFAULT_DYNAMIC_GROUP, Pooling, Scheme, Task
 from numaserve_models.artifact import Artifact, open_artifact
 from numaserve_models.bench.client import Client, Died, Refused, TooLong
+from numaserve_models.bench.engines import IPEX, no_ipex
 from numaserve_models.bench.material import Material, Sources
 from numaserve_models.bench.rungs import Rung
 from numaserve_models.errors import ExportError
@@ -41,6 +43,8 @@ class Supply:
         threads = 0 if rung.default_threads else self._threads
         if rung.runtime == "torch":
             network = self._network(material)
+            if rung.variant == "ipex" and find_spec(IPEX) is None:
+                raise Unavailable(no_ipex("it is not installed"))
             self._once("libraries", "libraries", lambda _: self._job("libraries"))
             return {"runtime": "torch", "variant": rung.variant, "network": network, "threads": threads}
         if rung.runtime == "onnxruntime":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from numaserve_models.bench import machine, plan, stats
@@ -92,6 +92,8 @@ def test_nobody_is_always_first() -> None:
 
 
 @given(st.lists(SECONDS, min_size=1, max_size=250))
+@example([0.5] * 98 + [9.0])
+@example([0.5] * 99 + [9.0])
 def test_a_p99_is_claimed_from_a_hundred_calls_on(seconds: list[float]) -> None:
     found = stats.latency(seconds)
     assert min(seconds) <= found.p50 <= max(seconds)

@@ -130,6 +130,18 @@ def test_the_page_can_be_drawn_of_one_rung_at_one_length_without_accuracy() -> N
     assert "Accuracy" not in markdown(bench)
 
 
+def test_a_rung_that_never_ran_beside_the_baseline_has_times_and_no_ratio(tmp_path: Path) -> None:
+    bench = made_up()
+    for cell in next(r for r in bench.results if r.name == "openvino-bf16").cells.values():
+        cell.speedup, cell.cosine = None, None
+    write(bench, tmp_path)
+    row = next(
+        line for line in (tmp_path / "bench.md").read_text().splitlines() if line.startswith("| openvino-bf16 |")
+    )
+    assert row.split(" | ")[5:] == ["–", "–", "708 MiB", "– |"]
+    json.loads((tmp_path / "bench.json").read_text(), parse_constant=pytest.fail)
+
+
 def test_equal_benches_give_equal_pages() -> None:
     assert page(made_up()) == page(made_up())
 
