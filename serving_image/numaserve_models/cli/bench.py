@@ -37,7 +37,7 @@ def bench(
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Most turns of a rung at a length.")] = 10,
     budget: Annotated[
-        float, typer.Option(help="Seconds for all calls together; each is made 3 times at least.")
+        float, typer.Option(help="Seconds of timed calls together; each is made 3 times at least.")
     ] = 900.0,
     max_seconds_per_call: Annotated[float, typer.Option(help="Longest call in seconds that is waited for.")] = 120.0,
     min_cosine: Annotated[float, typer.Option(max=1, help="Least mean cosine of what the summary may name.")] = 0.99,
