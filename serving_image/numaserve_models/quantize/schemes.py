@@ -13,6 +13,7 @@ import openvino as ov
 
 from numaserve_models.errors import ExportError, said
 from numaserve_models.quantize import forms
+from numaserve_models.quantize.masks import shielded
 from numaserve_models.running import pad
 
 # NNCF reports its use to a server unless this is set before it is imported.
@@ -57,7 +58,9 @@ def quantise_static(
             "ignored_scope": nncf.IgnoredScope(names=list(kept), types=list(NEVER_STATIC), validate=False),
             "advanced_parameters": nncf.AdvancedQuantizationParameters(**extra),
         }
-        return forms.each(model, lambda form: _done(nncf.quantize(form, nncf.Dataset(list(encoded), _feed), **options)))
+        return forms.each(
+            model, lambda form: _done(nncf.quantize(shielded(form), nncf.Dataset(list(encoded), _feed), **options))
+        )
 
 
 def group_size(model: ov.Model) -> int:

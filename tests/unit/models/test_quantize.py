@@ -25,9 +25,10 @@ from numaserve_models.quantize import Bounds, QuantizeRequest, parse_scheme, qua
 from numaserve_models.quantize.bounds import agreement
 from numaserve_models.quantize.calibration import read_texts, stratify
 from numaserve_models.quantize.control import smallest_prefix
+from numaserve_models.quantize.masks import shielded
 from numaserve_models.quantize.outliers import with_outliers
 from numaserve_models.quantize.schemes import group_size
-from numaserve_models.running import Runner
+from numaserve_models.running import Runner, pad
 from numaserve_models.samples import samples_digest
 from numaserve_serving.backends import execution_table
 from numaserve_serving.engine.errors import StartupError
@@ -254,6 +255,14 @@ def test_the_fewest_layers_that_hold_are_found_in_few_tries(limit: int, needed: 
 
     assert smallest_prefix(limit, holds) == (needed if needed <= limit else None)
     assert len(tries) == len(set(tries)) <= 2 * max(limit, 1).bit_length() + 1
+
+
+def test_a_mask_survives_static_quantisation_and_is_no_scale_to_the_runtime(source: Path, tmp_path: Path) -> None:
+    quantize(source, tmp_path / "out", QuantizeRequest(Scheme.INT8, control=False))
+    assert provenance(tmp_path / "out")["cosine"]["mean"] > 0.998
+    plain, changed = Runner(tiny_graph()), Runner(shielded(tiny_graph()))
+    ids, mask = pad([[1, 3, 4, 5, 2], [1, 3, 2]])
+    np.testing.assert_allclose(plain(ids, mask), changed(ids, mask), atol=1e-6)
 
 
 def test_int4_groups_fit_the_narrowest_layer() -> None:

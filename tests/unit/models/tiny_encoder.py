@@ -59,7 +59,7 @@ def tiny_graph(
         table[WORDS.index("late")] = np.nan
     hidden = op.gather(op.constant(table), ids, op.constant(np.int64(0)))
     kept = op.convert(mask, "f32")
-    hide = op.multiply(op.subtract(op.constant(np.float32(1)), kept), op.constant(np.float32(-1e4)))
+    hide = op.multiply(op.subtract(op.constant(np.float32(1)), kept), op.constant(np.finfo(np.float32).min))
     hide = op.unsqueeze(hide, op.constant(np.array([1, 2], dtype=np.int64)))
     for _ in range(layers):
         hidden = _block(hidden, hide, weight, _by_blocks if by_blocks else _at_once)
