@@ -24,7 +24,7 @@ $(VENV)/.ready: requirements/dev.txt
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(VENV); }
 	@$(BIN)/pip install --quiet --require-hashes -r requirements/bootstrap.txt
-	@$(BIN)/uv pip install --quiet --python $(PY) --require-hashes -r requirements/dev.txt
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(PY) --require-hashes -r requirements/dev.txt
 	@touch $@
 
 .PHONY: venv
