@@ -9,9 +9,9 @@ import torch
 
 from numaserve_models.branches import IDS, MASK, named
 from numaserve_models.errors import ExportError, said
-from numaserve_models.network import Network
+from numaserve_models.network import Network, registry
 
-_EXAMPLE = (2, 48)
+_LENGTH = 48
 
 
 def trace(network: Network, by_blocks: bool = False) -> ov.Model:
@@ -19,11 +19,11 @@ def trace(network: Network, by_blocks: bool = False) -> ov.Model:
 
     Raises ExportError where the module does not trace.
     """
-    ids = torch.randint(
-        5, min(1000, int(network.config.vocab_size)), _EXAMPLE, generator=torch.Generator().manual_seed(1)
-    )
+    length = min(_LENGTH, registry.positions(network.config, network.architecture))
+    rows = min(1000, int(network.config.vocab_size))
+    ids = torch.randint(rows // 20, rows, (2, length), generator=torch.Generator().manual_seed(1))
     mask = torch.ones_like(ids)
-    mask[1, _EXAMPLE[1] // 2 :] = 0
+    mask[1, length // 2 :] = 0
     with network.exporting(by_blocks) as module, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

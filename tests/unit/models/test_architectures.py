@@ -139,6 +139,16 @@ def test_a_causal_lfm2_and_an_unknown_architecture_are_refused_by_name(tmp_path:
     assert not list(tmp_path.glob("*out*"))
 
 
+def test_a_model_of_few_positions_is_exported(tmp_path: Path) -> None:
+    entry = Tiny("roberta", {"max_position_embeddings": 18})
+    source, model = write_tiny_model(tmp_path / "model", entry)
+    export(request(source, tmp_path / "out", entry))
+    assert open_artifact(tmp_path / "out").manifest.model.max_tokens == 16
+    ids, mask = batch(16, 3)
+    ours = Runner(open_artifact(tmp_path / "out").graph)(ids, mask)
+    assert np.abs(ours - shipped(model, entry, ids, mask)).max() < 2e-5
+
+
 def test_a_switch_of_zero_keeps_one_form(tmp_path: Path) -> None:
     entry = tiny("modernbert")
     source, model = write_tiny_model(tmp_path / "model", entry)
