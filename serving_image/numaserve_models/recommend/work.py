@@ -27,7 +27,7 @@ from numaserve_models.recommend.rounds import Race
 
 Progress = Callable[[str], None]
 MAKING = 0.6
-"""Share of the budget after which no further scheme is made: the rest is for timing."""
+"""Share of the budget after which no step of making a scheme is begun: the rest is for timing."""
 
 
 def recommend(
@@ -35,7 +35,7 @@ def recommend(
 ) -> Recommendation:
     """Measure, choose, and write artifact and config where something meets the bounds. Raises ExportError.
 
-    What is begun when the budget ends is finished: one scheme's making, or one call.
+    What is begun when the budget ends is finished: one step of making a scheme, or one call.
     """
     source = open_artifact(request.source)
     refuse(request, source)
@@ -99,12 +99,18 @@ class _Recommending:
         if scheme in (self.source.manifest.quantization.scheme, Scheme.BF16):
             self.artifacts[scheme] = self.source
             return self.source
-        if self.now() - self.begin > MAKING * self.request.budget:
-            raise ExportError(f"not made: {self.request.budget:g} s were too few, give it more with --budget")
-        self.progress(f"making {scheme}")
-        quantize(self.source.root, self.scratch / scheme, self._quantize_request(scheme), self.progress)
+        self._making(f"making {scheme}")
+        quantize(self.source.root, self.scratch / scheme, self._quantize_request(scheme), self._making)
         self.artifacts[scheme] = open_artifact(self.scratch / scheme)
         return self.artifacts[scheme]
+
+    def _making(self, step: str) -> None:
+        """Shows a step of making a scheme; raises ExportError where its time is over, which leaves nothing behind."""
+        if self.now() - self.begin > MAKING * self.request.budget:
+            raise ExportError(
+                f"not made: {MAKING:.0%} of {self.request.budget:g} s were over before {step!r}, give it more with --budget"
+            )
+        self.progress(step)
 
     def _quantize_request(self, scheme: Scheme) -> QuantizeRequest:
         # Static int8 keeps layers in FP32 until the bound holds; the others have no such means and are judged here.

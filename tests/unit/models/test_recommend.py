@@ -332,6 +332,25 @@ def test_no_scheme_accurate_enough_says_the_nearest_and_writes_nothing(source: P
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_scheme_whose_making_takes_too_long_is_given_up_with_the_reason(source: Path, tmp_path: Path) -> None:
+    ticks = iter(range(10**6))
+    request = RecommendRequest(
+        source,
+        tmp_path / "c.yaml",
+        tmp_path / "a",
+        schemes=(Scheme.INT8,),
+        activations=("f32",),
+        threads=(1,),
+        budget=5,
+    )
+    done = recommend(request, now=lambda: float(next(ticks)))
+    (variant,) = done.variants
+    assert variant.reason is not None
+    assert variant.reason.startswith("not made: 60% of 5 s were over before '")
+    assert variant.reason in done.choice.words
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_source_itself_may_be_the_answer_and_only_its_config_changes(tmp_path: Path) -> None:
     write_tiny(tmp_path / "fp32", tiny_graph())
     before = artifact_hash(tmp_path / "fp32")

@@ -59,8 +59,10 @@ def tiny_graph(
         table[WORDS.index("late")] = np.nan
     hidden = op.gather(op.constant(table), ids, op.constant(np.int64(0)))
     kept = op.convert(mask, "f32")
-    hide = op.multiply(op.subtract(op.constant(np.float32(1)), kept), op.constant(np.finfo(np.float32).min))
-    hide = op.unsqueeze(hide, op.constant(np.array([1, 2], dtype=np.int64)))
+    # As exports of PyTorch models write it.
+    one, least = np.ones((1, 1), np.float32), np.full((1, 1), -1e9, np.float32)
+    hide = op.multiply(op.subtract(one, op.multiply(op.convert(op.convert(mask, "boolean"), "f32"), one)), least)
+    hide = op.unsqueeze(op.unsqueeze(hide, np.array(1)), np.array(2))
     for _ in range(layers):
         hidden = _block(hidden, hide, weight, _by_blocks if by_blocks else _at_once)
     hidden = _norm(hidden)
