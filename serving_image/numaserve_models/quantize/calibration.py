@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from numaserve_api.config import Calibration
 from numaserve_models.errors import ExportError
@@ -26,27 +27,27 @@ class CalibrationSet:
         return Calibration(hash=samples_digest(self.texts), samples=len(self.texts))
 
 
-def read_texts(path: Path) -> list[str]:
-    """Texts of a samples.jsonl: an object with ``text`` a line, empty lines passed over. Raises ExportError."""
-    texts = []
+def read_calibration(path: Path) -> list[dict[str, Any]]:
+    """Samples of a samples.jsonl: an object with ``text`` a line, empty lines passed over. Raises ExportError."""
+    samples = []
     # Not splitlines: a text may hold U+2028, which JSON leaves unescaped.
     for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
         if line.strip():
-            texts.append(_text(line, f"{path.name} line {number}"))
-    if not texts:
+            samples.append(_sample(line, f"{path.name} line {number}"))
+    if not samples:
         raise ExportError(f'{path.name} holds no text: write one JSON object a line, {{"text": "…"}}')
-    return texts
+    return samples
 
 
-def _text(line: bytes, where: str) -> str:
+def _sample(line: bytes, where: str) -> dict[str, Any]:
     try:
         document = json.loads(line)
     except ValueError as error:
         raise ExportError(f"{where} is not JSON ({error}): write one object a line") from error
     text = document.get("text") if isinstance(document, dict) else None
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(document, dict) or not isinstance(text, str) or not text.strip():
         raise ExportError(f'{where} has no text: write {{"text": "…"}}')
-    return text
+    return document
 
 
 def choose_set(

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 import openvino as ov
+from openvino import opset13 as op
 
 from numaserve_models.errors import ExportError
 from numaserve_models.quantize import forms
@@ -129,15 +130,16 @@ def _noise(
         feed = {"input_ids": tokens, "attention_mask": mask}
         wanted, got = left(feed), right(feed)
         for index in range(len(shared)):
-            reference = np.asarray(wanted[index + 1], dtype=np.float64)
-            error[index] += float(((np.asarray(got[index + 1]) - reference) ** 2).sum())
+            reference = np.asarray(wanted[index], dtype=np.float64)
+            error[index] += float(((np.asarray(got[index]) - reference) ** 2).sum())
             power[index] += float((reference**2).sum())
     return {**dict.fromkeys(taps, 0.0), **dict(zip(shared, (error / power).tolist(), strict=True))}
 
 
 def _tapped(model: ov.Model, names: Sequence[str]) -> ov.CompiledModel:
-    """The graph compiled with the named operations' first results behind its own output."""
-    tapped = model.clone()
-    nodes = {node.get_friendly_name(): node for node in tapped.get_ops()}
-    tapped.add_outputs([nodes[name].output(0) for name in names])
+    """The graph compiled with the named operations' first results in place of its own output."""
+    copy = model.clone()
+    nodes = {node.get_friendly_name(): node for node in copy.get_ops()}
+    # Results of their own: one of these operations may be the graph's answer already.
+    tapped = ov.Model([op.result(nodes[name].output(0)) for name in names], copy.get_parameters(), "tapped")
     return ov.Core().compile_model(tapped, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})

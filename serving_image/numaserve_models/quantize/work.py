@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -20,10 +20,11 @@ from numaserve_models.digest import artifact_hash
 from numaserve_models.errors import ExportError
 from numaserve_models.quantize import schemes
 from numaserve_models.quantize.bounds import FLOORS, Agreement, Bounds, agreement, refuse_below
-from numaserve_models.quantize.calibration import CalibrationSet, choose_set, read_texts, stratify
+from numaserve_models.quantize.calibration import CalibrationSet, choose_set, read_calibration, stratify
 from numaserve_models.quantize.control import control, rank_layers
 from numaserve_models.quantize.request import QuantizeRequest, refuse_request, refuse_source
 from numaserve_models.running import Array, Runner, encode, load_tokenizer, pad, summary
+from numaserve_models.texts import inputs
 
 Progress = Callable[[str], None]
 GRAPH = "openvino_model.xml"
@@ -53,11 +54,17 @@ class _Quantization:
     def __init__(self, source: Artifact, request: QuantizeRequest, folder: Path, progress: Progress) -> None:
         self.source, self.request, self.folder, self.progress = source, request, folder, progress
         self.tokenizer = load_tokenizer(source.tokenizer)
-        self.texts = [str(sample["text"]) for sample in source.samples()]
-        self.encoded = encode(self.tokenizer, self.texts, source.manifest.model.max_tokens)
+        samples = source.samples()
+        self.texts = [str(sample["text"]) for sample in samples]
+        self.encoded = self._encode(samples)
         self.reference: Array = _present(source.reference())
         self.switch = branches.switch_of(self._read())
         self.padded = self._texts_to_pad()
+
+    def _encode(self, samples: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+        """Token ids of texts, or of queries and texts where the model takes both."""
+        facts = self.source.manifest.model
+        return encode(self.tokenizer, inputs(samples, facts.task), facts.max_tokens)
 
     def run(self) -> str:
         self.progress("checking the FP32 graph against its own answers")
@@ -149,8 +156,8 @@ class _Quantization:
     def _calibration_set(self) -> CalibrationSet:
         texts, encoded = self.texts, self.encoded
         if self.request.calibration is not None:
-            texts = read_texts(self.request.calibration)
-            encoded = encode(self.tokenizer, texts, self.source.manifest.model.max_tokens)
+            samples = read_calibration(self.request.calibration)
+            texts, encoded = [str(sample["text"]) for sample in samples], self._encode(samples)
         return choose_set(texts, encoded, self.source.config.buckets, self.request.calibration_samples)
 
     def _read(self) -> ov.Model:
@@ -178,8 +185,7 @@ class _Quantization:
         if part is None:
             return
         tests: list[dict[str, Any]] = json.loads((self.source.root / part).read_text(encoding="utf-8"))
-        encoded = encode(self.tokenizer, [test["text"] for test in tests], self.source.manifest.model.max_tokens)
-        vectors = [[round(float(x), 6) for x in summary(answer)] for answer in runner.answers(encoded)]
+        vectors = [[round(float(x), 6) for x in summary(a)] for a in runner.answers(self._encode(tests))]
         write_selftest(self.folder, [{**test, "vector": v} for test, v in zip(tests, vectors, strict=True)])
 
     def _config(self, made: _Made) -> ConfigDeploy:

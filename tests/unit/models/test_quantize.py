@@ -13,6 +13,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from openvino import opset13 as op
 from typer.testing import CliRunner
 
 from numaserve_api.config import ConfigDeploy, Scheme
@@ -23,8 +24,8 @@ from numaserve_models.digest import artifact_hash, find_faults
 from numaserve_models.errors import ExportError
 from numaserve_models.quantize import Bounds, QuantizeRequest, parse_scheme, quantize
 from numaserve_models.quantize.bounds import agreement
-from numaserve_models.quantize.calibration import read_texts, stratify
-from numaserve_models.quantize.control import smallest_prefix
+from numaserve_models.quantize.calibration import read_calibration, stratify
+from numaserve_models.quantize.control import rank_layers, smallest_prefix
 from numaserve_models.quantize.masks import shielded
 from numaserve_models.quantize.outliers import with_outliers
 from numaserve_models.quantize.schemes import group_size
@@ -224,12 +225,12 @@ def test_a_broken_calibration_file_is_named_with_its_line(tmp_path: Path, conten
     path = tmp_path / "set.jsonl"
     path.write_bytes(content)
     with pytest.raises(ExportError, match=words):
-        read_texts(path)
+        read_calibration(path)
 
 
 def test_a_text_may_hold_a_line_separator(tmp_path: Path) -> None:
     (tmp_path / "set.jsonl").write_text('{"text": "a\u2028b"}\n', encoding="utf-8")
-    assert read_texts(tmp_path / "set.jsonl") == ["a\u2028b"]
+    assert read_calibration(tmp_path / "set.jsonl") == [{"text": "a\u2028b"}]
 
 
 @given(st.lists(st.integers(1, 64), min_size=1, max_size=40), st.integers(1, 40))
@@ -257,12 +258,32 @@ def test_the_fewest_layers_that_hold_are_found_in_few_tries(limit: int, needed: 
     assert len(tries) == len(set(tries)) <= 2 * max(limit, 1).bit_length() + 1
 
 
+def test_a_query_and_its_text_are_read_together(tmp_path: Path) -> None:
+    pairs = [("hello", text) for text in TEXTS]
+    write_tiny(tmp_path / "rerank", texts=pairs)
+    for scheme in (Scheme.INT8_WEIGHTS, Scheme.INT8):
+        quantize(tmp_path / "rerank", tmp_path / scheme, QuantizeRequest(scheme))
+        assert provenance(tmp_path / scheme)["cosine"]["samples"] == len(pairs)
+    own = tmp_path / "own.jsonl"
+    own.write_text('{"text": "hello"}\n')
+    with pytest.raises(ExportError, match="sample 1 has no query"):
+        quantize(tmp_path / "rerank", tmp_path / "out", QuantizeRequest(Scheme.INT8, calibration=own))
+
+
 def test_a_mask_survives_static_quantisation_and_is_no_scale_to_the_runtime(source: Path, tmp_path: Path) -> None:
     quantize(source, tmp_path / "out", QuantizeRequest(Scheme.INT8, control=False))
     assert provenance(tmp_path / "out")["cosine"]["mean"] > 0.998
     plain, changed = Runner(tiny_graph()), Runner(shielded(tiny_graph()))
     ids, mask = pad([[1, 3, 4, 5, 2], [1, 3, 2]])
     np.testing.assert_allclose(plain(ids, mask), changed(ids, mask), atol=1e-6)
+
+
+def test_a_layer_that_is_the_answer_itself_is_ranked_too() -> None:
+    tiny = tiny_graph(pooled=False)
+    head = op.matmul(tiny.get_results()[0].input_value(0), np.ones((3, 32), np.float32), False, True)
+    graph = ov.Model([op.result(head)], tiny.get_parameters(), "head")
+    ranked = rank_layers(graph, graph.clone(), [[1, 3, 4, 2]])
+    assert (head.get_friendly_name(),) in ranked
 
 
 def test_int4_groups_fit_the_narrowest_layer() -> None:

@@ -17,7 +17,7 @@ from numaserve_models import graph
 from numaserve_models.artifact import seal, write_samples, write_selftest
 from numaserve_models.branches import combine, switch_of
 from numaserve_models.digest import digest_file
-from numaserve_models.running import Runner, encode, load_tokenizer, rows, summary
+from numaserve_models.running import Runner, Text, encode, load_tokenizer, rows, summary
 from tests.unit.serving.conftest import WORDS, write_tokenizer
 
 WIDTH, HEADS, MAX_TOKENS = 32, 2, 16
@@ -121,7 +121,7 @@ def _pool(hidden: Any, kept: Any) -> Any:
 
 
 def write_tiny(
-    folder: Path, model: ov.Model | None = None, texts: Sequence[str] = TEXTS, lengths: Sequence[int] = BUCKETS
+    folder: Path, model: ov.Model | None = None, texts: Sequence[Text] = TEXTS, lengths: Sequence[int] = BUCKETS
 ) -> str:
     """An FP32 artifact of the graph in ``folder`` with a self-test for each of ``lengths``; its hash."""
     folder.mkdir(parents=True)
@@ -130,19 +130,21 @@ def write_tiny(
     write_tokenizer(folder)
     encoded = encode(load_tokenizer(folder / "tokenizer.json"), texts, MAX_TOKENS)
     answers = Runner(folder / "openvino_model.xml").answers(encoded)
-    write_samples(folder, [{"text": text} for text in texts], rows(answers))
+    said = [{"text": t} if isinstance(t, str) else {"query": t[0], "text": t[1]} for t in texts]
+    write_samples(folder, said, rows(answers))
     fitting = {
         b: max((i for i, e in enumerate(encoded) if len(e) <= b), key=lambda i: len(encoded[i])) for b in lengths
     }
     write_selftest(
         folder,
         [
-            {"bucket": b, "text": texts[i], "tokens": len(encoded[i]), "vector": summary(answers[i]).tolist()}
+            {"bucket": b, **said[i], "tokens": len(encoded[i]), "vector": summary(answers[i]).tolist()}
             for b, i in fitting.items()
         ],
     )
+    task = Task.EMBEDDING if isinstance(texts[0], str) else Task.RERANK
     facts = ModelFacts(
-        task=Task.EMBEDDING, pooling=Pooling.MEAN, normalize=True, dimensions=[WIDTH], max_tokens=MAX_TOKENS,
+        task=task, pooling=Pooling.MEAN, normalize=True, dimensions=[WIDTH], max_tokens=MAX_TOKENS,
         positions=MAX_TOKENS, layers=["full", "full"], switch_tokens=switch_of(model), space="tiny@1", weights_digest=digest_file(folder / "openvino_model.bin"),
         tokenizer_digest=digest_file(folder / "tokenizer.json"),
     )  # fmt: skip
@@ -151,7 +153,7 @@ def write_tiny(
         model=ModelConfig(
             source="pvc://models/tiny",
             hash="sha256:" + "0" * 64,
-            task=Task.EMBEDDING,
+            task=task,
             pooling=Pooling.MEAN,
             space="tiny@1",
         ),
