@@ -141,7 +141,7 @@ class OpenVinoEngine:
     def __init__(self, graph: str, precision: str, group: int, threads: int) -> None:
         from numaserve_models.running import Runner
 
-        self._asked, self._group = precision, group
+        self._graph, self._asked, self._group, self._threads = Path(graph), precision, group, threads
         self._runner = Runner(Path(graph), precision, group, threads)
 
     def __call__(self, ids: Ids, mask: Ids) -> Array:
@@ -149,25 +149,28 @@ class OpenVinoEngine:
 
     def facts(self) -> dict[str, Any]:
         """Threads and precision read back, and the kernels that were chosen."""
-        from numaserve_serving.backends import execution_table
-
         compiled = self._runner.compiled
         precision = str(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
         facts: dict[str, Any] = {
             "threads": int(compiled.get_property("INFERENCE_NUM_THREADS")),
             "precision": precision,
             "dynamicGroup": self._group,
-            "execution": [
-                {
-                    "operation": r.operation,
-                    "precision": r.precision,
-                    "primitive": r.primitive,
-                    "count": r.count,
-                    "heavy": r.heavy,
-                }
-                for r in execution_table(compiled)
-            ],
+            "execution": self._execution(),
         }
         if precision != self._asked:
             facts["note"] = f"{self._asked} was asked, this CPU executes {precision}"
         return facts
+
+    def _execution(self) -> list[dict[str, Any]]:
+        """What runs; of a graph with two forms the first block of each, since the runtime shows only that there are two."""
+        from numaserve_serving.backends import BackendSettings, execution_table, look_inside
+
+        settings = BackendSettings(self._threads, "bf16" if self._asked == "bf16" else "f32", self._group)
+        tables = look_inside(self._graph, settings) or {"": execution_table(self._runner.compiled)}
+        return [
+            {
+                "operation": f"{form}/{r.operation}" if form else r.operation, "precision": r.precision,
+                "primitive": r.primitive, "count": r.count, "heavy": r.heavy,
+            }
+            for form, table in tables.items() for r in table
+        ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Runtimes behind one Protocol."""
 
 from numaserve_serving.backends.base import Backend, BackendError, BackendFacts, BackendSettings, Execution
-from numaserve_serving.backends.openvino import OpenVinoBackend, empty_cache, execution_table
+from numaserve_serving.backends.openvino import OpenVinoBackend, empty_cache, execution_table, look_inside
 
 __all__ = [
     "Backend",
@@ -12,4 +12,5 @@ __all__ = [
     "OpenVinoBackend",
     "empty_cache",
     "execution_table",
+    "look_inside",
 ]

@@ -78,7 +78,7 @@ class OpenVinoBackend:
         if not any(row.operation == "If" for row in table):
             return {"whole": table}
         if not self._forms:
-            self._forms = _look_inside(self._graph, self._settings)
+            self._forms = look_inside(self._graph, self._settings)
         return self._forms or {"whole": table}
 
     def _read_back(self) -> BackendFacts:
@@ -131,8 +131,8 @@ def _options(settings: BackendSettings) -> dict[Any, Any]:
     }
 
 
-def _look_inside(graph: Path | ov.Model, settings: BackendSettings) -> dict[str, list[Execution]]:
-    """Tables of the beginnings of both forms; nothing where they cannot be run, which must not keep a model from serving."""
+def look_inside(graph: Path | ov.Model, settings: BackendSettings) -> dict[str, list[Execution]]:
+    """Tables of the beginnings of both forms by their name; nothing for a graph of one form, and nothing where they cannot be run, which must not keep a model from serving."""
     ids = np.ones((1, PROBE_TOKENS), dtype=np.int64)
     tables = {}
     try:
