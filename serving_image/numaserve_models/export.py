@@ -14,14 +14,16 @@ from typing import Any
 
 import numpy as np
 import openvino as ov
+from pydantic import ValidationError
 
 from numaserve_api.config import ConfigDeploy, ModelConfig, Output, Pooling, Quantization, Scheme, Task, Window
 from numaserve_api.manifest import ModelFacts
+from numaserve_api.validate import sentences
 from numaserve_models import branches, graph, switch, texts, validation, windows
 from numaserve_models.artifact import new_directory, seal, write_samples, write_selftest
 from numaserve_models.digest import default_space, digest_file
 from numaserve_models.errors import ExportError
-from numaserve_models.origin import Origin, open_origin
+from numaserve_models.origin import Origin, Traits, open_origin
 from numaserve_models.running import Array, Runner, encode, load_tokenizer, rows, summary
 from numaserve_models.source.limits import Limits, buckets, limits
 from numaserve_models.source.locate import Location, locate
@@ -29,6 +31,8 @@ from numaserve_models.source.locate import Location, locate
 Progress = Callable[[str], None]
 GRAPH = "openvino_model.xml"
 NO_HASH = "sha256:" + "0" * 64
+SAME = 64
+"""Samples that are tokenised a second time by the source's own library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +72,19 @@ def export(request: ExportRequest, progress: Progress = lambda _: None) -> str:
         raise ExportError("scheme fp16 is refused: it brings no gain on CPUs; use bf16 or int8-weights")
     if request.out.exists():
         raise ExportError(f"{request.out} exists: remove it or name another directory")
+    _check_words(request)
     if request.scheme is not Scheme.NONE:
         return _export_quantised(request, progress)
     with new_directory(request.out) as folder:
         return _Export(request, folder, progress).run()
+
+
+def _check_words(request: ExportRequest) -> None:
+    """What ends up in the config is checked before hours of work, not after them."""
+    try:
+        ModelConfig(source=request.deploy_source, hash=NO_HASH, task=Task.EMBEDDING, space=request.space)
+    except ValidationError as error:
+        raise ExportError("; ".join(sentences(error, "config.model"))) from error
 
 
 def _export_quantised(request: ExportRequest, progress: Progress) -> str:
@@ -98,7 +111,7 @@ class _Export:
         traits = origin.traits
         self.task, self.tokenizer = traits.task, self._tokenizer(origin)
         window = limits(request.max_tokens, traits.trained, traits.tokenizer_limit, traits.positions)
-        self.buckets = list(request.buckets or buckets(window.max_tokens))
+        self.buckets = self._buckets(window)
         samples = list(request.samples or texts.default_samples(traits.task, traits.output, window.max_tokens))
         encoded = self._encode(samples, origin, window)
         layers, change = self._write_graph(origin, window)
@@ -113,7 +126,15 @@ class _Export:
         self._write_selftest(samples, encoded, answers)
         self.progress("manifest")
         facts = self._facts(origin, window, layers, change, answers)
-        return seal(self.folder, facts, self._config(facts), self._provenance(location, origin, worst))
+        return seal(self.folder, facts, self._config(facts, traits), self._provenance(location, origin, worst))
+
+    def _buckets(self, window: Limits) -> list[int]:
+        asked = self.request.buckets
+        if asked and asked[-1] > window.max_tokens:
+            raise ExportError(
+                f"--buckets reaches {asked[-1]} tokens, the window is {window.max_tokens}: name shorter ones"
+            )
+        return list(asked or buckets(window.max_tokens))
 
     def _tokenizer(self, origin: Origin) -> Any:
         tokenizer = load_tokenizer(origin.tokenizer)
@@ -126,10 +147,13 @@ class _Export:
     def _encode(self, samples: Sequence[Mapping[str, Any]], origin: Origin, window: Limits) -> list[list[int]]:
         traits = origin.traits
         given = texts.inputs(samples, traits.task)
-        encoded = encode(self.tokenizer, given, window.max_tokens)
+        for note in traits.notes:
+            self._note(note)
+        encoded = encode(self.tokenizer, given, window.max_tokens, traits.truncate_side)
+        texts.check_same(encoded[:SAME], origin.tokenise(given[:SAME], window.max_tokens))
         texts.check_encoded(encoded)
         if traits.task is Task.RERANK and traits.separator is not None:
-            texts.check_segments(self.tokenizer, given, traits.separator)
+            texts.check_segments(origin.segments([g for g in given if not isinstance(g, str)]), traits.separator)
         if traits.pooling is Pooling.LAST and not texts.ends_alike(encoded):
             self._note(
                 "texts end in different tokens: the tokenizer appends no end token for last-token pooling to read"
@@ -143,10 +167,10 @@ class _Export:
         self.progress("making the graph")
         dense = origin.graph()
         traits = origin.traits
-        length = windows.probe_length(traits.declared, window.max_tokens)
+        length = windows.probe_length(traits.declared, traits.positions)
         self.progress(f"probing what each layer sees at {length} tokens")
         layers = windows.probe_layers(dense, length)
-        windows.check_declared(layers, traits.declared, length)
+        layers = windows.check_declared(layers, traits.declared, length)
         change = None
         if traits.sliding and self.request.switch != 0:
             dense, change = self._two_forms(origin, dense, window)
@@ -184,7 +208,11 @@ class _Export:
         traits, width = origin.traits, int(answers[0].shape[-1])
         tokens = digest_file(self.folder / "tokenizer.json")
         smaller = [d for d in traits.dimensions if d < width]
-        says = [traits.output.value, traits.normalize, sorted(traits.prompts)]
+        if traits.labels and traits.output is not Output.SPARSE and len(traits.labels) != width:
+            raise ExportError(
+                f"the graph answers {width} logits, {len(traits.labels)} labels are given: name each, in order"
+            )
+        says = [traits.output.value, traits.normalize, sorted(traits.prompts), traits.settings_digest]
         space = default_space(traits.weights_digest, tokens, traits.pooling.value, width, says)
         return ModelFacts(
             task=traits.task, output=traits.output, pooling=traits.pooling, normalize=traits.normalize,
@@ -195,13 +223,16 @@ class _Export:
             tokenizer_digest=tokens,
         )  # fmt: skip
 
-    def _config(self, facts: ModelFacts) -> ConfigDeploy:
+    def _config(self, facts: ModelFacts, traits: Traits) -> ConfigDeploy:
         request = self.request
+        default, sizes = traits.default_dimension, facts.dimensions
+        if default in sizes:
+            sizes = [default, *(d for d in sizes if d != default)]
         model = ModelConfig(
             source=request.deploy_source, hash=NO_HASH, task=facts.task, output=facts.output, pooling=facts.pooling,
-            normalize=facts.normalize, dimensions=facts.dimensions if len(facts.dimensions) > 1 else None, space=facts.space,
+            normalize=facts.normalize, dimensions=sizes if len(sizes) > 1 else None, space=facts.space,
         )  # fmt: skip
-        window = Window(max_tokens=facts.max_tokens, buckets=self.buckets)
+        window = Window(max_tokens=facts.max_tokens, buckets=self.buckets, truncate_side=traits.truncate_side)
         return ConfigDeploy(
             version=1,
             model=model,

@@ -34,6 +34,7 @@ class GraphRequest:
     head: str | None = None
     labels: Sequence[str] = ()
     activation: str | None = None
+    separator: int | None = None
 
     @property
     def pools(self) -> bool:
@@ -78,7 +79,7 @@ def answer_graph(source: Path, request: GraphRequest) -> ov.Model:
         )
     answer = _chosen(model, source.name, request).get_node().input_value(0)
     if TYPES in inputs:
-        _fold_types(inputs[TYPES], inputs[IDS])
+        _fold_types(inputs[TYPES], inputs[IDS], inputs[MASK], request.separator)
     if request.pools:
         answer = _pool(answer, inputs[MASK], request.pooling)
     if request.normalize and request.task is Task.EMBEDDING:
@@ -99,6 +100,12 @@ def _chosen(model: ov.Model, source: str, request: GraphRequest) -> ov.Output:
     if request.head is not None:
         for output in model.outputs:
             if request.head in output.get_names():
+                rank = output.get_partial_shape().rank
+                if rank.is_static and rank.get_length() != request.rank:
+                    raise ExportError(
+                        f"output {request.head} of {source} has shape {output.get_partial_shape()}, {request.rank} dimensions are needed "
+                        f"for {request.task} with output {request.output}"
+                    )
                 return output
         raise ExportError(f"{source} has no output {request.head}; its outputs are {shapes}")
     found = [
@@ -112,11 +119,29 @@ def _chosen(model: ov.Model, source: str, request: GraphRequest) -> ov.Output:
     return found[0]
 
 
-def _fold_types(types: ov.Output, ids: ov.Output) -> None:
-    # Single texts are segment 0 throughout: one input less to feed.
-    zeros = op.multiply(ids, np.array(0, dtype=np.int64))
+def has_segments(model: ov.Model) -> bool:
+    """Whether the graph tells the segments of a pair apart."""
+    return any(i.get_any_name() == TYPES for i in model.inputs)
+
+
+def _fold_types(types: ov.Output, ids: ov.Output, mask: ov.Output, separator: int | None) -> None:
+    """One input less to feed: single texts are segment 0 throughout, a pair's second begins after the first separator."""
+    made = op.multiply(ids, np.array(0, dtype=np.int64))
+    if separator is not None:
+        ends = op.convert(op.equal(ids, np.array(separator, dtype=np.int64)), "i64")
+        before = op.subtract(op.cum_sum(ends, np.array(1, dtype=np.int64)), ends)
+        made = op.multiply(op.convert(op.greater(before, np.array(0, dtype=np.int64)), "i64"), mask)
     for target in types.get_target_inputs():
-        target.replace_source_output(zeros.output(0))
+        target.replace_source_output(made.output(0))
+
+
+def segments_of(ids: Ids, mask: Ids, separator: int | None) -> Ids:
+    """The same in numpy: it checks the graph's."""
+    if separator is None:
+        return np.zeros_like(ids)
+    ends = (ids == separator).astype(np.int64)
+    made: Ids = ((np.cumsum(ends, axis=1) - ends) > 0).astype(np.int64) * mask
+    return made
 
 
 def _pool(tokens: ov.Output, mask: ov.Output, pooling: Pooling) -> ov.Output:
@@ -176,7 +201,7 @@ class SourceRunner:
         return result
 
     def _raw(self, ids: Ids, mask: Ids) -> Array:
-        feed = {IDS: ids, MASK: mask, TYPES: np.zeros_like(ids)}
+        feed = {IDS: ids, MASK: mask, TYPES: segments_of(ids, mask, self._request.separator)}
         if self._onnx is not None:
             known = {i.name for i in self._onnx.get_inputs()}
             name = next(o.name for o in self._onnx.get_outputs() if o.name in self._names)

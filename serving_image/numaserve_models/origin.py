@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import openvino as ov
 
 from numaserve_api.config import Output, Pooling, Task
-from numaserve_models import graph
+from numaserve_api.revision import short_hash
 from numaserve_models.digest import digest_file
-from numaserve_models.errors import ExportError
-from numaserve_models.running import Array, Ids
+from numaserve_models.errors import ExportError, said
+from numaserve_models.running import Array, Ids, Text
 from numaserve_models.source.locate import Location
+from numaserve_models.source.settings import read_json
+
+_INCIDENTAL = {
+    "transformers_version",
+    "torch_dtype",
+    "dtype",
+    "use_cache",
+    "base_model_name_or_path",
+    "revision",
+    "auto_map",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +35,7 @@ class Traits:
     """What the source says of itself. Lengths in tokens; ``declared`` are the layers its config describes.
 
     ``separator`` is the token whose first occurrence begins a cross-encoder's second segment, None without segments.
+    ``settings_digest`` covers what, besides weights and tokenizer, decides where a text lands.
     """
 
     task: Task
@@ -45,6 +57,10 @@ class Traits:
     prompts: tuple[tuple[str, str], ...] = ()
     default_prompt: str | None = None
     dimensions: tuple[int, ...] = ()
+    default_dimension: int | None = None
+    truncate_side: Literal["left", "right"] = "right"
+    settings_digest: str = ""
+    notes: tuple[str, ...] = ()
 
 
 class Origin(Protocol):
@@ -78,21 +94,22 @@ class Origin(Protocol):
         """The source's own answer, float32 [batch, …]."""
         ...
 
+    def segments(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
+        """Ids and segments of pairs as the source's own library feeds them."""
+        ...
+
+    def tokenise(self, given: Sequence[Text], max_tokens: int) -> list[list[int]] | None:
+        """Ids as the source's own library makes and cuts them; None where it has no tokenizer but tokenizer.json."""
+        ...
+
 
 def open_origin(location: Location, request: Any) -> Origin:
     """The source of an ExportRequest. Raises ExportError."""
     if location.kind == "directory":
         return _torch_origin(location.path, request)
-    tokenizer = request.tokenizer or location.path.with_name("tokenizer.json")
-    if not tokenizer.is_file():
-        raise ExportError(f"{location.path.name} has no tokenizer.json beside it: name it with --tokenizer")
-    task = request.task or Task.EMBEDDING
-    asked = graph.GraphRequest(
-        task=task, output=request.output or Output.POOLED, pooling=request.pooling or Pooling.MEAN,
-        normalize=request.normalize is not False and task is Task.EMBEDDING, positions=request.positions or 512,
-        max_tokens=request.max_tokens, head=request.head, labels=request.labels, activation=request.activation,
-    )  # fmt: skip
-    return GraphOrigin(location.path, tokenizer, asked)
+    from numaserve_models.graph_origin import open_graph
+
+    return open_graph(location.path, request)
 
 
 def _torch_origin(source: Path, request: Any) -> TorchOrigin:
@@ -124,6 +141,7 @@ class TorchOrigin:
         self._network = load(request)
         folder = self._network.chain.transformer
         self.tokenizer = tokenizer or _tokenizer_file(folder, request.source)
+        self._own_tokenizer = None if tokenizer else folder
         self.traits = self._traits(request, folder)
         self.remote_code = _code_files(folder) if request.trust_remote_code else {}
 
@@ -142,9 +160,34 @@ class TorchOrigin:
         )
         return answer
 
+    def segments(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
+        """By the class that transformers takes for the directory."""
+        from numaserve_models.network.labels import fed_pairs
+
+        folder = self._network.chain.transformer
+        return fed_pairs(None if self._own_tokenizer else self.tokenizer, folder, pairs)
+
+    def tokenise(self, given: Sequence[Text], max_tokens: int) -> list[list[int]] | None:
+        """By the class that tokenizer_config.json names, with its settings."""
+        folder = self._own_tokenizer
+        if folder is None or not (folder / "tokenizer_config.json").is_file():
+            return None
+        from transformers import AutoTokenizer
+
+        fold = str.lower if self.traits.lower_case else str
+        pairs = [(fold(g), None) if isinstance(g, str) else (fold(g[0]), fold(g[1])) for g in given]
+        try:
+            own = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            fed = [own(*pair, truncation=True, max_length=max_tokens)["input_ids"] for pair in pairs]
+        except BaseException as error:  # the Rust side panics with a BaseException
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+            raise ExportError(f"{folder.name} has a tokenizer that transformers cannot load: {said(error)}") from error
+        return [list(ids) for ids in fed]
+
     def _traits(self, request: Any, folder: Path) -> Traits:
         from numaserve_models.network import registry
-        from numaserve_models.source.limits import tokenizer_limit
+        from numaserve_models.source.limits import tokenizer_limit, truncation_side
 
         network, chain = self._network, self._network.chain
         declared = registry.declared_layers(network.config, network.leading)
@@ -156,7 +199,8 @@ class TorchOrigin:
             vocabulary=int(network.model.get_input_embeddings().weight.shape[0]), lower_case=chain.lower_case,
             labels=network.labels, activation=network.activation,
             prompts=tuple(sorted(chain.prompts.items())), default_prompt=chain.default_prompt, dimensions=chain.dimensions,
-            separator=network.separator,
+            separator=network.separator, default_dimension=chain.default_dimension, notes=chain.notes,
+            truncate_side=truncation_side(folder), settings_digest=_settings_digest(request, chain),
         )  # fmt: skip
 
 
@@ -173,46 +217,27 @@ def _code_files(folder: Path) -> dict[str, str]:
     return {path.name: digest_file(path) for path in sorted(folder.glob("*.py"))}
 
 
+def _parts(request: Any, chain: Any) -> list[Path]:
+    """Folders of everything that takes part: encoder, Dense modules, adapter."""
+    steps = [step.folder for step in (*chain.token_dense, *chain.dense)]
+    return [chain.transformer, *steps, *([request.adapter] if request.adapter else [])]
+
+
+def _settings_digest(request: Any, chain: Any) -> str:
+    """Over the settings of all parts, without what only says who wrote them and how they are loaded."""
+    told = []
+    for folder in _parts(request, chain):
+        for name in ("config.json", "adapter_config.json"):
+            if (folder / name).is_file():
+                config = read_json(folder / name)
+                told.append({k: v for k, v in config.items() if k not in _INCIDENTAL and not k.startswith("_")})
+    return short_hash(told)
+
+
 def _weights_digest(request: Any, chain: Any) -> str:
-    """One digest over every weight file that takes part: encoder, Dense modules, adapter."""
-    folders = [
-        chain.transformer,
-        *(step.folder for step in chain.dense),
-        *([request.adapter] if request.adapter else []),
-    ]
+    """One digest over every weight file that takes part."""
     digest = hashlib.sha256()
-    for folder in folders:
+    for folder in _parts(request, chain):
         for path in sorted(folder.glob("*.safetensors")):
             digest.update(f"{path.name}={digest_file(path)}\n".encode())
     return "sha256:" + digest.hexdigest()
-
-
-class GraphOrigin:
-    """An ONNX file or an OpenVINO IR: pooling and normalisation are added, the rest is taken as it is."""
-
-    tools = ("openvino",)
-    remote_code: Mapping[str, str] = {}
-
-    def __init__(self, source: Path, tokenizer: Path, request: graph.GraphRequest) -> None:
-        self._source, self._request = source, request
-        self.tokenizer = tokenizer
-        self._runner: graph.SourceRunner | None = None
-        made = graph.answer_graph(source, request)
-        self.traits = Traits(
-            task=request.task, output=request.output, pooling=request.pooling, normalize=request.normalize,
-            positions=request.positions, architecture=source.suffix.lstrip("."), weights_digest=graph.source_digest(source),
-            trained=request.max_tokens, vocabulary=graph.vocabulary(made), labels=tuple(request.labels),
-            activation=request.activation, prompts=(), dimensions=(),
-        )  # fmt: skip
-
-    def graph(self, by_blocks: bool = False) -> ov.Model:
-        """Read anew at each call."""
-        if by_blocks:
-            raise ExportError("an ONNX file or OpenVINO IR has no block-local form")
-        return graph.answer_graph(self._source, self._request)
-
-    def reference(self, ids: Ids, mask: Ids) -> Array:
-        """By ONNX Runtime for ONNX, by OpenVINO for an IR, pooled in numpy."""
-        if self._runner is None:
-            self._runner = graph.SourceRunner(self._source, self._request)
-        return self._runner(ids, mask)

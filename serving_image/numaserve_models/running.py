@@ -38,9 +38,9 @@ def load_tokenizer(path: Path) -> Tokenizer:
     return tokenizer
 
 
-def encode(tokenizer: Tokenizer, texts: Sequence[Text], max_tokens: int) -> list[list[int]]:
-    """Token ids of texts, special tokens kept whichever text is cut at ``max_tokens``."""
-    tokenizer.enable_truncation(max_tokens)
+def encode(tokenizer: Tokenizer, texts: Sequence[Text], max_tokens: int, side: str = "right") -> list[list[int]]:
+    """Token ids of texts, special tokens kept whichever text is cut at ``max_tokens``, on ``side``."""
+    tokenizer.enable_truncation(max_tokens, direction=side)
     try:
         return [encoding.ids for encoding in tokenizer.encode_batch(list(texts))]
     finally:
@@ -75,7 +75,13 @@ class Runner:
 
     def __call__(self, ids: Ids, mask: Ids) -> Array:
         """The answer of one batch, float32 [batch, …]."""
-        result = self._request.infer({"input_ids": ids, "attention_mask": mask})
+        try:
+            result = self._request.infer({"input_ids": ids, "attention_mask": mask})
+        except RuntimeError as error:
+            raise ExportError(
+                f"the graph cannot be run on a batch of {ids.shape[0]} x {ids.shape[1]} tokens ({said(error)}): is the window longer "
+                "than the model's positions?"
+            ) from error
         return np.array(result[0], dtype=np.float32, copy=True)
 
     def answers(self, encoded: Sequence[Sequence[int]]) -> list[Array]:

@@ -101,17 +101,31 @@ def check_encoded(encoded: Sequence[Sequence[int]]) -> None:
         )
 
 
-def check_segments(tokenizer: Tokenizer, pairs: Sequence[Text], separator: int) -> None:
+def check_same(encoded: Sequence[Sequence[int]], own: Sequence[Sequence[int]] | None) -> None:
+    """Refuse a tokenizer.json that gives other ids than the tokenizer the model's library loads with its settings."""
+    for number, (ours, theirs) in enumerate(zip(encoded, own or [], strict=False), 1):
+        if list(ours) != list(theirs):
+            place = next(
+                (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs))
+            )
+            raise ExportError(
+                f"tokenizer.json gives other ids for sample {number} than the tokenizer that tokenizer_config.json describes, from "
+                f"token {place + 1} on ({list(ours[place : place + 3])}, not {list(theirs[place : place + 3])}): save it again with "
+                "save_pretrained, or name the right file with --tokenizer"
+            )
+
+
+def check_segments(fed: Sequence[tuple[Sequence[int], Sequence[int]]], separator: int) -> None:
     """Refuse a cross-encoder whose segments are not what the graph derives from the first separator.
 
-    The graph has no input for segments: it counts separators.
+    The graph has no input for segments: it counts separators. ``fed`` are ids and segments as the source's own library feeds them.
     """
-    for number, encoding in enumerate(tokenizer.encode_batch(list(pairs)), 1):
+    for number, (ids, types) in enumerate(fed, 1):
         seen, derived = 0, []
-        for token in encoding.ids:
+        for token in ids:
             derived.append(1 if seen else 0)
             seen += token == separator
-        if list(encoding.type_ids) != derived:
+        if list(types) != derived:
             raise ExportError(
                 f"the tokenizer's segments of sample {number} do not follow from its first separator: this pair format is not supported"
             )

@@ -121,26 +121,44 @@ def _reach(inner: Seen) -> tuple[int, int]:
     return left, right
 
 
-def check_declared(probed: Sequence[str], declared: Sequence[str] | None, length: int) -> None:
-    """Refuse a graph whose layers do not compute what the model's config says."""
-    if declared is None or list(probed) == list(declared):
-        return
+def check_declared(probed: Sequence[str], declared: Sequence[str] | None, length: int) -> list[str]:
+    """Refuse a graph whose layers do not compute what the model's config says; what they compute, as it is told.
+
+    A window that reaches beyond ``length`` cannot be told from full attention there, and is taken at its word.
+    """
+    if declared is None:
+        return list(probed)
+    if len(probed) == len(declared) and all(
+        p in (d, _within(d, length)) for p, d in zip(probed, declared, strict=True)
+    ):
+        return list(declared)
     if len(probed) != len(declared):
         raise ExportError(
             f"the graph has {len(probed)} mixing layers, config.json describes {len(declared)}: {_short(probed)}"
         )
-    index = next(i for i, (a, b) in enumerate(zip(probed, declared, strict=True)) if a != b)
+    index = next(i for i, (p, d) in enumerate(zip(probed, declared, strict=True)) if p not in (d, _within(d, length)))
     raise ExportError(
         f"layer {index + 1} computes {probed[index]} (probed at {length} tokens), config.json says {declared[index]}: "
         "the configured window is not what this model would run, so it was not exported"
     )
 
 
+def _within(word: str, length: int) -> str:
+    """How a declared layer looks among ``length`` tokens."""
+    kind, _, width = word.rpartition(":")
+    if "sliding" not in kind:
+        return word
+    causal = "causal" in kind
+    side = int(width) if causal else int(width) // 2
+    prefix = "global+" if kind.startswith("global+") else ""
+    return (f"{prefix}causal" if causal else "full") if side >= length - 1 else word
+
+
 def _short(layers: Sequence[str]) -> str:
     return ", ".join(layers[:4]) + (" …" if len(layers) > 4 else "")
 
 
-def probe_length(declared: Sequence[str] | None, max_tokens: int) -> int:
-    """A length beyond every declared window, within what the model takes."""
+def probe_length(declared: Sequence[str] | None, positions: int) -> int:
+    """A length beyond every declared window, within the model's positions."""
     widths = [int(word.rpartition(":")[2]) for word in declared or [] if "sliding" in word]
-    return min(max_tokens, max([64, *(w + 40 for w in widths)]))
+    return min(positions, max([64, *(w + 40 for w in widths)]))

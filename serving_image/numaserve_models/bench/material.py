@@ -97,6 +97,7 @@ def gather(
         told: dict[str, Any] = {
             "task": facts.task, "output": facts.output, "pooling": facts.pooling, "normalize": facts.normalize,
             "maxTokens": facts.max_tokens, "buckets": artifact.config.buckets, "tokenizer": artifact.tokenizer,
+            "side": artifact.config.window.truncate_side,
         }  # fmt: skip
         samples, reference = artifact.samples(), artifact.reference()
     else:
@@ -108,7 +109,7 @@ def gather(
     if not samples:
         samples, reference = texts.default_samples(task, output, told["maxTokens"]), None
     given = texts.inputs(samples, task)
-    encoded = encode(tokenizer, given, told["maxTokens"])
+    encoded = encode(tokenizer, given, told["maxTokens"], told.get("side", "right"))
     chosen = spread(len(encoded), SAMPLES)
     wanted = tuple(sorted(set(lengths or told["buckets"])))
     _refuse_lengths(wanted, told["maxTokens"], batch)

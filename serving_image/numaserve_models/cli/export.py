@@ -36,6 +36,7 @@ def export(
         Path | None, typer.Option(help="LoRA adapter to merge in.", exists=True, file_okay=False)
     ] = None,
     labels: Annotated[str | None, typer.Option(help="Labels of a graph in order, with commas between them.")] = None,
+    activation: Annotated[str | None, typer.Option(help="Of a graph's logits: softmax, sigmoid or none.")] = None,
     tokenizer: Annotated[
         Path | None, typer.Option(help="tokenizer.json, where it is not in the source.", **_FILE)
     ] = None,
@@ -71,7 +72,7 @@ def export(
             _say_what_runs(source)
         request = ExportRequest(
             source, out, tokenizer=tokenizer, task=task, output=output, pooling=pooling, normalize=normalize, head=head,
-            adapter=adapter, labels=tuple(labels.split(",")) if labels else (), scheme=scheme, max_tokens=max_tokens,
+            adapter=adapter, labels=tuple(labels.split(",")) if labels else (), activation=_activation(activation), scheme=scheme, max_tokens=max_tokens,
             positions=positions, buckets=_lengths(buckets), switch=_switch(switch), threads=threads, space=space,
             deploy_source=deploy_source, samples=tuple(read_samples(samples)) if samples else (),
             trust_remote_code=trust_remote_code,
@@ -82,6 +83,12 @@ def export(
     digest = guarded(work)
     _tell(out)
     typer.echo(digest)
+
+
+def _activation(word: str | None) -> str | None:
+    if word not in (None, "softmax", "sigmoid", "none"):
+        raise typer.BadParameter("softmax, sigmoid or none", param_hint="--activation")
+    return word
 
 
 def _switch(word: str) -> int | None:

@@ -14,7 +14,7 @@ import torch
 
 from numaserve_models.errors import ExportError
 from numaserve_models.network.weights import read_tensors
-from numaserve_models.source.chain import read_json
+from numaserve_models.source.settings import read_json
 
 _KEY = re.compile(r"^(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<part>A|B|embedding_A|embedding_B)(?:\.weight)?$")
 
@@ -24,6 +24,11 @@ def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
     config = read_json(folder / "adapter_config.json")
     if str(config.get("peft_type", "LORA")).upper() != "LORA" or config.get("use_dora"):
         raise ExportError(f"adapter {folder.name} is {config.get('peft_type')}: plain LoRA adapters can be merged")
+    for key in ("alpha_pattern", "rank_pattern", "modules_to_save"):
+        if config.get(key):
+            raise ExportError(
+                f"adapter {folder.name} sets {key}, which is not supported: merge it with peft and give the merged model"
+            )
     pairs: dict[str, dict[str, torch.Tensor]] = {}
     for name, tensor in read_tensors(folder).items():
         match = _KEY.match(name)
@@ -43,7 +48,11 @@ def _add(
         raise ExportError(
             f"adapter {folder} changes {name}, which this model does not have: it belongs to another model"
         )
-    rank, alpha = int(config["r"]), float(config.get("lora_alpha", config["r"]))
+    sides = ("A", "B") if "A" in parts or "B" in parts else ("embedding_A", "embedding_B")
+    if any(side not in parts for side in sides):
+        raise ExportError(f"adapter {folder} has only one half of {name}: copy the adapter again")
+    rank = int(parts[sides[0]].shape[0])
+    alpha = float(config.get("lora_alpha") or rank)
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
     by_row = "embedding_A" in parts
     change = (parts["embedding_B"] @ parts["embedding_A"]).T if by_row else parts["B"] @ parts["A"]

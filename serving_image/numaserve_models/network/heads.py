@@ -47,15 +47,19 @@ def dense(step: DenseStep) -> nn.Sequential:
 
 
 class EmbeddingHead(nn.Module):
-    """Pooling (or none), Dense modules, normalisation."""
+    """Dense modules on tokens, pooling (or none), Dense modules on what was pooled, normalisation."""
 
-    def __init__(self, pooling: Pooling | None, steps: tuple[DenseStep, ...], normalize: bool) -> None:
+    def __init__(
+        self, on_tokens: tuple[DenseStep, ...], pooling: Pooling | None, steps: tuple[DenseStep, ...], normalize: bool
+    ) -> None:
         super().__init__()
         self.pooling, self.normalize = pooling, normalize
+        self.on_tokens = nn.Sequential(*(dense(step) for step in on_tokens))
         self.dense = nn.Sequential(*(dense(step) for step in steps))
 
     def forward(self, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """[b, n, d] to [b, d], or token by token to [b, n, d] where there is no pooling."""
+        hidden = self.on_tokens(hidden)
         out: torch.Tensor = self.dense(hidden if self.pooling is None else pool(hidden, mask, self.pooling))
         return functional.normalize(out, dim=-1) if self.normalize else out
 

@@ -73,6 +73,11 @@ def architecture(config: Any, trusted: bool = False) -> Architecture:
     )
 
 
+def is_lfm2(config: Any) -> bool:
+    """Whether the model is one of the bidirectional encoders that are rebuilt here."""
+    return str(getattr(config, "model_type", "")) in ("lfm2", "lfm2_bidirectional")
+
+
 def _check_lfm2(config: Any) -> None:
     names = [str(n) for n in (getattr(config, "architectures", None) or [])]
     if not any("bidirectional" in n.lower() for n in names):

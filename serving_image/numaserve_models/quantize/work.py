@@ -64,7 +64,8 @@ class _Quantization:
     def _encode(self, samples: Sequence[Mapping[str, Any]]) -> list[list[int]]:
         """Token ids of texts, or of queries and texts where the model takes both."""
         facts = self.source.manifest.model
-        return encode(self.tokenizer, inputs(samples, facts.task), facts.max_tokens)
+        side = self.source.config.window.truncate_side
+        return encode(self.tokenizer, inputs(samples, facts.task), facts.max_tokens, side)
 
     def run(self) -> str:
         self.progress("checking the FP32 graph against its own answers")

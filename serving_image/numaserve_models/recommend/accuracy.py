@@ -26,7 +26,12 @@ class Judge:
         self._threads = threads
         said = source.samples() if samples is None else read_samples(samples)
         texts = inputs(said, source.manifest.model.task)
-        encoded = encode(load_tokenizer(source.tokenizer), texts, source.manifest.model.max_tokens)
+        encoded = encode(
+            load_tokenizer(source.tokenizer),
+            texts,
+            source.manifest.model.max_tokens,
+            source.config.window.truncate_side,
+        )
         chosen = stratify([len(ids) for ids in encoded], source.config.buckets, MOST)
         self._encoded: Sequence[list[int]] = [encoded[i] for i in chosen]
         self._reference = (

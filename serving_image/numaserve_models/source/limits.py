@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from numaserve_models.errors import ExportError
-from numaserve_models.source.chain import read_json
+from numaserve_models.source.settings import read_json
 
 BUCKETS = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
+SILENT = 8192
+"""Window of a model with more positions whose files name no trained length."""
 _UNBOUNDED = 1_000_000
 """Tokenizers write absurdly large numbers where they know of no limit."""
 
@@ -33,7 +36,8 @@ def limits(asked: int | None, chain: int | None, tokenizer: int | None, position
     trained = min([*stated, positions]) if stated else None
     if asked is not None and asked > positions:
         raise ExportError(f"--max-tokens {asked} is beyond the model's {positions} positions: ask for at most that")
-    return Limits(asked or min([*stated, positions]), trained, positions)
+    default = min([*stated, positions]) if stated else min(positions, SILENT)
+    return Limits(asked or default, trained, positions)
 
 
 def tokenizer_limit(folder: Path) -> int | None:
@@ -41,6 +45,12 @@ def tokenizer_limit(folder: Path) -> int | None:
     path = folder / "tokenizer_config.json"
     value = read_json(path).get("model_max_length") if path.is_file() else None
     return int(value) if isinstance(value, (int, float)) and value < _UNBOUNDED else None
+
+
+def truncation_side(folder: Path) -> Literal["left", "right"]:
+    """The side that the model's tokenizer cuts."""
+    path = folder / "tokenizer_config.json"
+    return "left" if path.is_file() and read_json(path).get("truncation_side") == "left" else "right"
 
 
 def buckets(max_tokens: int) -> list[int]:

@@ -70,7 +70,7 @@ def _download(name: str, revision: str, trust: bool) -> Location:
     try:
         patterns = [*_PATTERNS, "*.py"] if trust else _PATTERNS
         path = Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
-    except (RepositoryNotFoundError, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+    except (RepositoryNotFoundError, LocalEntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
         first = said(error)
         raise ExportError(
             f"{name}@{revision} cannot be fetched ({first}): give a directory with the model instead"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModel
 
+from numaserve_models.network import NetworkRequest, load
 from numaserve_models.running import Ids
 
 VOCABULARY = 120
@@ -43,9 +45,9 @@ class Tiny:
 
 TINY = (
     Tiny("bert"),
-    Tiny("roberta", {"max_position_embeddings": 302}),
-    Tiny("xlm-roberta", {"max_position_embeddings": 302}),
-    Tiny("camembert", {"max_position_embeddings": 302}),
+    Tiny("roberta", {"max_position_embeddings": 302, "type_vocab_size": 1}),
+    Tiny("xlm-roberta", {"max_position_embeddings": 302, "type_vocab_size": 1}),
+    Tiny("camembert", {"max_position_embeddings": 302, "type_vocab_size": 1}),
     Tiny("electra", {"embedding_size": 16}),
     Tiny("distilbert", {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48}, pooling="cls"),
     Tiny("mpnet", {"max_position_embeddings": 302, "relative_attention_num_buckets": 32}),
@@ -131,6 +133,43 @@ def write_tokenizer(folder: Path, words: list[str] = WORDS, pair_types: bool = T
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "tokenizer.json"
     tokenizer.save(str(path))
+    return path
+
+
+def generic_tokenizer(folder: Path) -> None:
+    """Settings under which transformers takes tokenizer.json as it is, segments included."""
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": names}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+class _Fed(torch.nn.Module):
+    """A transformers model as ONNX exports have it: ids, mask and maybe segments in, one tensor out."""
+
+    def __init__(self, model: Any, answer: str) -> None:
+        super().__init__()
+        self.model, self.answer = model, answer
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor | None = None) -> Any:
+        """The answer named."""
+        more = {} if types is None else {"token_type_ids": types}
+        return getattr(self.model(input_ids=ids, attention_mask=mask, **more), self.answer)
+
+
+def write_onnx(path: Path, folder: Path, answer: str, segments: bool = False, **request: Any) -> Path:
+    """The model of a directory as somebody else's ONNX export, ``answer`` being `logits` or `last_hidden_state`."""
+    network = load(NetworkRequest(folder, **request))
+    ids = torch.randint(4, 100, (2, 12), generator=torch.Generator().manual_seed(1))
+    fed = (ids, torch.ones_like(ids), *((torch.zeros_like(ids),) if segments else ()))
+    names = ["input_ids", "attention_mask", "token_type_ids"][: len(fed)]
+    axes = {name: {0: "batch", 1: "length"} for name in names}
+    axes[answer] = {0: "batch", 1: "length"} if answer == "last_hidden_state" else {0: "batch"}
+    with network.exporting(False), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            _Fed(network.model, answer).eval(), fed, str(path), dynamo=False, opset_version=17, input_names=names,
+            output_names=[answer], dynamic_axes=axes,
+        )  # fmt: skip
     return path
 
 

@@ -73,7 +73,7 @@ def test_transformer_pooling_dense_and_normalize_agree_with_the_library(tmp_path
     facts = open_artifact(tmp_path / "out").manifest.model
     assert (facts.max_tokens, facts.trained_tokens, facts.positions) == (64, 64, 300)
     assert facts.pooling.value == {"mean_tokens": "mean", "cls_token": "cls", "lasttoken": "last"}[mode]
-    assert (facts.dimensions, facts.normalize, facts.prompts) == ([24], True, {"query": "w5 w6 "})
+    assert (facts.dimensions, facts.normalize, facts.prompts) == ([24], True, {"document": "", "query": "w5 w6 "})
     texts = sentences((1, 9, 40, 200))
     ours = np.stack(answers(tmp_path / "out", texts))
     assert np.abs(ours - shipped(folder, texts)).max() < 2e-5
@@ -159,7 +159,10 @@ def test_a_splade_chain_answers_term_weights(tmp_path: Path) -> None:
         ([("Transformer", None), ("Pooling", MEAN), ("Normalize", {}), ("Dense", DENSE)], "Dense after Normalize"),
         ([("CLIPModel", None)], "begins with CLIPModel"),
         ([("Transformer", None), ("Pooling", None)], "config.json is missing in 1_Pooling"),
-        ([("Transformer", None), ("Pooling", MEAN), ("Dense", {**DENSE, "activation_function": "my.Own"})], "uses Own"),
+        (
+            [("Transformer", None), ("Pooling", MEAN), ("Dense", {**DENSE, "activation_function": "my.Own"})],
+            "uses my.Own",
+        ),
         ([("Transformer", None), ("Pooling", MEAN), ("Dense", {**DENSE, "use_residual": True})], "residual"),
         ([("Transformer", None), ("Pooling", MEAN), ("Dense", DENSE)], r"2_Dense has no \*.safetensors"),
     ],

@@ -70,6 +70,7 @@ class RequestMaker:
             source,
             self.root / out,
             tokenizer=self.root / "tokenizer.json",
+            pooling=Pooling.MEAN,
             max_tokens=16,
             positions=16,
             buckets=(8, 16),
@@ -132,7 +133,12 @@ def test_vectors_without_normalisation_keep_their_length(request_of: RequestMake
     [
         ({"extra": True}, {}, "pixels"),
         ({"pooled_only": True}, {}, "one is needed"),
-        ({}, {"pooling": Pooling.AUTO}, "cls, mean or last"),
+        ({}, {"pooling": None}, "cls, mean or last"),
+        ({}, {"space": "a b"}, "config.model.space"),
+        ({}, {"deploy_source": "ftp://x"}, "config.model.source"),
+        ({}, {"buckets": (8, 32)}, "--buckets reaches 32 tokens, the window is 16"),
+        ({}, {"head": "nothing"}, "has no output nothing"),
+        ({"pooled_only": True}, {"head": "last_hidden_state"}, "3 dimensions are needed"),
         ({}, {"max_tokens": 17}, "beyond the model's 16 positions"),
         ({}, {"samples": ({"text": ""},)}, "sample 1 has no text"),
         ({}, {"scheme": "fp16"}, "no gain on CPU"),
@@ -187,6 +193,8 @@ def test_the_command_exports_and_prints_the_hash(request_of: RequestMaker) -> No
         "none",
         "--max-tokens",
         "16",
+        "--pooling",
+        "mean",
     ]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output

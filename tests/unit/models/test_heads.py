@@ -21,6 +21,7 @@ from numaserve_models.running import Array, Runner, encode, load_tokenizer
 from tests.unit.models.architectures import (
     SAMPLES,
     config_of,
+    generic_tokenizer,
     randomise,
     save_directory,
     sentences,
@@ -113,6 +114,7 @@ def test_a_cross_encoder_whose_segments_no_separator_begins_is_refused(tmp_path:
         if "SpecialToken" in piece:
             piece["SpecialToken"]["type_id"] = 1
     (folder / "tokenizer.json").write_text(json.dumps(text))
+    generic_tokenizer(folder)
     with pytest.raises(ExportError, match="segments of sample 1 do not follow from its first separator"):
         export(ExportRequest(folder, tmp_path / "out", samples=PAIRS))
     with pytest.raises(ExportError, match="sample 1 has no query"):
@@ -122,6 +124,7 @@ def test_a_cross_encoder_whose_segments_no_separator_begins_is_refused(tmp_path:
 def test_one_segment_tokenizers_stay_one_segment(tmp_path: Path) -> None:
     folder, model = model_directory(tmp_path / "model", "bert", labels={0: "score"})
     write_tokenizer(folder, pair_types=False)
+    generic_tokenizer(folder)
     export(ExportRequest(folder, tmp_path / "out", samples=PAIRS))
     compare(tmp_path / "out", model, [(p["query"], p["text"]) for p in PAIRS])
 
