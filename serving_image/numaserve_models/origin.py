@@ -113,10 +113,11 @@ def open_origin(location: Location, request: Any) -> Origin:
 
 
 def _torch_origin(source: Path, request: Any) -> TorchOrigin:
-    if request.head is not None:
-        raise ExportError(
-            "--head names an output of an ONNX file or OpenVINO IR; for a directory use --task and --output"
-        )
+    for name, value in (("--head", request.head), ("--labels", request.labels), ("--activation", request.activation)):
+        if value:
+            raise ExportError(
+                f"{name} describes an ONNX file or OpenVINO IR; a model directory says it in its own files"
+            )
     try:
         from numaserve_models.network import NetworkRequest
     except ImportError as error:

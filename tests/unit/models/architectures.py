@@ -143,7 +143,7 @@ def generic_tokenizer(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
-class _Fed(torch.nn.Module):
+class _Fed(torch.nn.Module):  # type: ignore[misc]
     """A transformers model as ONNX exports have it: ids, mask and maybe segments in, one tensor out."""
 
     def __init__(self, model: Any, answer: str) -> None:

@@ -21,7 +21,7 @@ from numaserve_api.resource import LocalName, Samples
 from numaserve_models.artifact import open_artifact
 from numaserve_models.cli import app
 from numaserve_models.quantize import Bounds, QuantizeRequest, quantize
-from numaserve_models.quantize.calibration import read_texts
+from numaserve_models.quantize.calibration import read_calibration
 from numaserve_models.samples.digest import samples_digest
 from numaserve_models.samples.read import Sample
 from numaserve_models.samples.write import MAX_CONFIGMAP_BYTES, configmap_yaml, gate_digest, json_lines
@@ -62,7 +62,7 @@ def test_every_reader_reads_what_is_written(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert result.stdout.strip() == samples_digest(ODD)
     assert [sample["text"] for sample in read_samples(out)] == ODD
-    assert read_texts(out) == ODD
+    assert [sample["text"] for sample in read_calibration(out)] == ODD
     configmap = yaml.safe_load((out.parent / "samples.configmap.yaml").read_text(encoding="utf-8"))
     assert configmap["metadata"] == {"name": "tickets", "namespace": "team"}
     assert list(parse_configmap(configmap).texts) == ODD
