@@ -61,8 +61,8 @@ def test_the_forms_are_compiled_with_the_properties_of_the_whole(tmp_path: Path)
 
 
 def test_the_forms_are_looked_into_once_and_without_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = Mock(side_effect=backends._look_inside)
-    monkeypatch.setattr(backends, "_look_inside", look)
+    look = Mock(side_effect=backends.look_inside)
+    monkeypatch.setattr(backends, "look_inside", look)
     cache = tmp_path / "cache"
     backend = backend_of(two_forms(), tmp_path / "two", replace(SETTINGS, cache=cache))
     before = sorted(path.name for path in cache.iterdir())
@@ -74,7 +74,7 @@ def test_the_forms_are_looked_into_once_and_without_the_cache(tmp_path: Path, mo
 
 
 def test_a_graph_of_one_form_is_read_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "_look_inside", lambda *_: pytest.fail("nothing is hidden here"))
+    monkeypatch.setattr(backends, "look_inside", lambda *_: pytest.fail("nothing is hidden here"))
     backend = backend_of(tiny_graph(), tmp_path / "one")
     (table,) = backend.executed().values()
     assert sum(row.count for row in table if row.operation == "FullyConnected") == 12
