@@ -27,7 +27,7 @@ def _rows(model: str, bench: dict[str, Any]) -> list[str]:
     rungs = {rung["name"]: rung for rung in bench["rungs"]}
     found = []
     for length in bench["lengths"]:
-        seen = {name: _at(rung, length) for name, rung in rungs.items() if _at(rung, length)}
+        seen = {name: cell for name, rung in rungs.items() if (cell := _at(rung, length)) is not None}
         base = seen["torch-fp32"]
         served = [n for n in seen if n.startswith("openvino-") and rungs[n]["accuracy"]["mean"] >= BOUND]
         best = max(served, key=lambda name: seen[name]["speedup"]["median"])
