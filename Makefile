@@ -82,7 +82,7 @@ e2e: venv ## Tests on real kubelets
 	$(PY) -m localcluster exec -- $(PY) -m pytest tests/e2e
 
 .PHONY: bench
-bench: venv ## Speed and memory of the server
+bench: venv ## Speed and memory, minutes on an idle machine
 	$(PY) -m pytest tests/bench
 
 .PHONY: generate
