@@ -14,8 +14,6 @@ import torch
 from torch import nn
 from transformers.models.lfm2 import modeling_lfm2
 
-ARCHITECTURES = ("Lfm2Bidirectional",)
-
 
 class CentredConvolution(nn.Module):
     """A short convolution that mixes each token with its neighbours on both sides, never with padding."""

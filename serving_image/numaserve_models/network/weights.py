@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -54,13 +53,3 @@ def check_finite(model: torch.nn.Module) -> None:
     for name, tensor in model.state_dict().items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise ExportError(f"weight {name} holds NaN or infinity: the model was saved broken; take another revision")
-
-
-def check_vocabulary(model: torch.nn.Module, largest_id: int) -> None:
-    """Refuse a tokenizer with ids that the embedding table has no row for."""
-    table: Any = model.get_input_embeddings()
-    rows = int(table.weight.shape[0])
-    if largest_id >= rows:
-        raise ExportError(
-            f"the tokenizer has ids up to {largest_id}, the embedding table {rows} rows: tokenizer and weights are not of one model"
-        )
